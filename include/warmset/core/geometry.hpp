@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ids.hpp"
+
+namespace warmset::inline v0 {
+
+/// A configuration that cannot work. Thrown by constructors only; the message is one sentence that names
+/// the values.
+class config_error : public std::invalid_argument {
+ public:
+  using std::invalid_argument::invalid_argument;
+};
+
+/// The experts of one layer: how many, how many a token uses, and the exact bytes of each bank.
+struct layer_geometry {
+  layer_id layer;
+  u32 n_experts;
+  u32 k;                        ///< experts that one token uses
+  std::vector<u64> bank_bytes;  ///< bytes of one expert in each weight tensor (gate, up, down, …), never padded
+
+  /// Bytes of one expert, all its banks.
+  u64 expert_bytes() const noexcept {
+    u64 sum = 0;
+    for (u64 bytes : bank_bytes) {
+      sum += bytes;
+    }
+    return sum;
+  }
+
+  bool operator==(layer_geometry const&) const = default;
+};
+
+/// Layers whose experts have equal banks and can therefore share one bank allocation of exact stride.
+struct geometry_group {
+  std::vector<u64> bank_bytes;
+  std::vector<layer_id> layers;  ///< ascending
+  u32 max_experts = 0;
+  u32 max_k = 0;
+
+  u64 expert_bytes() const noexcept {
+    u64 sum = 0;
+    for (u64 bytes : bank_bytes) {
+      sum += bytes;
+    }
+    return sum;
+  }
+};
+
+/// Which layers a cache can serve, and which not and why.
+struct coverage_report {
+  struct excluded_layer {
+    layer_id layer;
+    u64 expert_bytes;
+    char const* why;
+  };
+  u32 layers_total = 0;
+  u32 layers_covered = 0;
+  u32 groups = 0;
+  std::vector<excluded_layer> excluded;
+
+  bool complete() const noexcept { return layers_covered == layers_total; }
+};
+
+/// The model as the cache sees it: its MoE layers in ascending order, each with exact bytes.
+///
+/// Throws config_error where a layer is listed twice or out of order, has no experts, has k = 0 or
+/// k > n_experts, has no bank, or has more experts than `max_experts_per_layer`.
+class geometry {
+ public:
+  static constexpr u32 max_experts_per_layer = 65'535;
+  static constexpr u32 max_layers = 65'535;
+
+  geometry() = default;
+
+  explicit geometry(std::vector<layer_geometry> layers) : layers_(std::move(layers)) {
+    if (layers_.size() > max_layers) {
+      throw config_error("geometry: " + std::to_string(layers_.size()) + " layers are more than " +
+                         std::to_string(max_layers));
+    }
+    for (std::size_t i = 0; i < layers_.size(); ++i) {
+      check(layers_[i]);
+      if (i != 0 && layers_[i].layer.value <= layers_[i - 1].layer.value) {
+        throw config_error("geometry: layer " + std::to_string(layers_[i].layer.value) +
+                           " does not follow layer " + std::to_string(layers_[i - 1].layer.value) +
+                           "; layers are listed once, in ascending order");
+      }
+    }
+  }
+
+  /// A model of `n_layers` equal layers 0 … n_layers-1 with one bank of `expert_bytes`.
+  static geometry uniform(u32 n_layers, u32 n_experts, u32 k, u64 expert_bytes) {
+    std::vector<layer_geometry> layers;
+    layers.reserve(n_layers);
+    for (u32 i = 0; i < n_layers; ++i) {
+      layers.push_back({layer_id{i}, n_experts, k, {expert_bytes}});
+    }
+    return geometry{std::move(layers)};
+  }
+
+  std::vector<layer_geometry> const& layers() const noexcept { return layers_; }
+
+  /// The layer's geometry, or nullptr where the model has no such MoE layer. O(log layers).
+  layer_geometry const* find(layer_id id) const noexcept {
+    std::size_t low = 0;
+    std::size_t high = layers_.size();
+    while (low < high) {
+      std::size_t const middle = low + (high - low) / 2;
+      if (layers_[middle].layer.value < id.value) {
+        low = middle + 1;
+      } else {
+        high = middle;
+      }
+    }
+    return low < layers_.size() && layers_[low].layer == id ? &layers_[low] : nullptr;
+  }
+
+  /// Groups of layers with equal banks, in order of their first layer.
+  std::vector<geometry_group> groups() const {
+    std::vector<geometry_group> result;
+    for (layer_geometry const& layer : layers_) {
+      geometry_group* home = nullptr;
+      for (geometry_group& group : result) {
+        if (group.bank_bytes == layer.bank_bytes) {
+          home = &group;
+          break;
+        }
+      }
+      if (home == nullptr) {
+        result.push_back({layer.bank_bytes, {}, 0, 0});
+        home = &result.back();
+      }
+      home->layers.push_back(layer.layer);
+      home->max_experts = max_of(home->max_experts, layer.n_experts);
+      home->max_k = max_of(home->max_k, layer.k);
+    }
+    return result;
+  }
+
+  /// What a cache whose experts must have at least `min_expert_bytes` would serve.
+  coverage_report coverage(u64 min_expert_bytes = 0) const {
+    coverage_report report;
+    report.layers_total = static_cast<u32>(layers_.size());
+    report.groups = static_cast<u32>(groups().size());
+    for (layer_geometry const& layer : layers_) {
+      if (layer.expert_bytes() < min_expert_bytes) {
+        report.excluded.push_back({layer.layer, layer.expert_bytes(), "expert smaller than the minimum"});
+      } else {
+        ++report.layers_covered;
+      }
+    }
+    return report;
+  }
+
+  /// Bytes of all experts of all layers.
+  u64 total_bytes() const noexcept {
+    u64 sum = 0;
+    for (layer_geometry const& layer : layers_) {
+      sum += layer.n_experts * layer.expert_bytes();
+    }
+    return sum;
+  }
+
+  /// Experts that one token touches: sum of k over the layers. A shared LRU below one cycle hits nothing.
+  u64 cycle() const noexcept {
+    u64 sum = 0;
+    for (layer_geometry const& layer : layers_) {
+      sum += layer.k;
+    }
+    return sum;
+  }
+
+  /// FNV-1a (64 bits) over layer ids, experts, k and bank bytes: two geometries with one fingerprint are
+  /// interchangeable for traces and saved state.
+  u64 fingerprint() const noexcept {
+    u64 hash = 0xCBF2'9CE4'8422'2325ull;
+    auto add = [&hash](u64 word) {
+      for (int i = 0; i < 8; ++i) {
+        hash = (hash ^ (word & 0xFF)) * 0x0000'0100'0000'01B3ull;
+        word >>= 8;
+      }
+    };
+    add(layers_.size());
+    for (layer_geometry const& layer : layers_) {
+      add(layer.layer.value);
+      add(layer.n_experts);
+      add(layer.k);
+      add(layer.bank_bytes.size());
+      for (u64 bytes : layer.bank_bytes) {
+        add(bytes);
+      }
+    }
+    return hash;
+  }
+
+  bool operator==(geometry const&) const = default;
+
+ private:
+  static void check(layer_geometry const& layer) {
+    std::string const who = "geometry: layer " + std::to_string(layer.layer.value);
+    if (layer.n_experts == 0 || layer.n_experts > max_experts_per_layer) {
+      throw config_error(who + " has " + std::to_string(layer.n_experts) +
+                         " experts; between 1 and " + std::to_string(max_experts_per_layer) + " are possible");
+    }
+    if (layer.k == 0 || layer.k > layer.n_experts) {
+      throw config_error(who + " uses k = " + std::to_string(layer.k) + " of " +
+                         std::to_string(layer.n_experts) + " experts");
+    }
+    if (layer.bank_bytes.empty() || layer.expert_bytes() == 0) {
+      throw config_error(who + " has experts of no bytes");
+    }
+  }
+
+  std::vector<layer_geometry> layers_;
+};
+
+}  // namespace warmset::inline v0

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <concepts>
+
+#include "order_key.hpp"
+
+namespace warmset::inline v0 {
+
+namespace detail {
+struct lane_probe {
+  WARMSET_HD constexpr void operator()(u32) const noexcept {}
+};
+struct lane_key_probe {
+  WARMSET_HD constexpr order_key operator()(u32) const noexcept { return no_key; }
+};
+struct lane_predicate_probe {
+  WARMSET_HD constexpr bool operator()(u32) const noexcept { return false; }
+};
+struct lane_emit_probe {
+  WARMSET_HD constexpr void operator()(u32, u32) const noexcept {}
+};
+struct lane_leader_probe {
+  WARMSET_HD constexpr void operator()() const noexcept {}
+};
+}  // namespace detail
+
+/// A group of lanes that executes selectors and plan together: one lane on the host, a warp or a block on
+/// a device. Every operation ends converged, with the writes of all lanes visible to all.
+///
+/// | operation | effect |
+/// |---|---|
+/// | for_each(n, f) | f(i) for every i < n, in any order, by any lane |
+/// | min(n, f) | the smallest order_key of f(0) … f(n-1); `no_key` where n = 0 |
+/// | any(n, p), count(n, p) | whether, and for how many i < n, p(i) holds |
+/// | append_in_order(n, p, emit) | emit(i, position) for every i with p(i), positions ascending with i; returns how many |
+/// | leader(f) | f() by one lane |
+template <class Group>
+concept lane_group = requires(Group const& group, u32 n) {
+  group.for_each(n, detail::lane_probe{});
+  { group.min(n, detail::lane_key_probe{}) } -> std::same_as<order_key>;
+  { group.any(n, detail::lane_predicate_probe{}) } -> std::same_as<bool>;
+  { group.count(n, detail::lane_predicate_probe{}) } -> std::same_as<u32>;
+  {
+    group.append_in_order(n, detail::lane_predicate_probe{}, detail::lane_emit_probe{})
+  } -> std::same_as<u32>;
+  group.leader(detail::lane_leader_probe{});
+};
+
+/// The lane group of one lane: plain loops. The reference that wider groups are tested against.
+struct one_lane {
+  template <class F>
+  WARMSET_HD constexpr void for_each(u32 n, F&& f) const {
+    for (u32 i = 0; i < n; ++i) {
+      f(i);
+    }
+  }
+
+  template <class F>
+  WARMSET_HD constexpr order_key min(u32 n, F&& f) const {
+    order_key best = no_key;
+    for (u32 i = 0; i < n; ++i) {
+      order_key const key = f(i);
+      if (key < best) {
+        best = key;
+      }
+    }
+    return best;
+  }
+
+  template <class P>
+  WARMSET_HD constexpr bool any(u32 n, P&& p) const {
+    for (u32 i = 0; i < n; ++i) {
+      if (p(i)) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  template <class P>
+  WARMSET_HD constexpr u32 count(u32 n, P&& p) const {
+    u32 found = 0;
+    for (u32 i = 0; i < n; ++i) {
+      found += p(i) ? 1 : 0;
+    }
+    return found;
+  }
+
+  template <class P, class Emit>
+  WARMSET_HD constexpr u32 append_in_order(u32 n, P&& p, Emit&& emit) const {
+    u32 found = 0;
+    for (u32 i = 0; i < n; ++i) {
+      if (p(i)) {
+        emit(i, found);
+        ++found;
+      }
+    }
+    return found;
+  }
+
+  template <class F>
+  WARMSET_HD constexpr void leader(F&& f) const {
+    f();
+  }
+};
+
+static_assert(lane_group<one_lane>, "one_lane must satisfy lane_group");
+
+}  // namespace warmset::inline v0

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <concepts>
+#include <type_traits>
+
+#include "../../core/ids.hpp"
+#include "../../core/lanes.hpp"
+#include "../../core/tuning.hpp"
+
+namespace warmset::inline v0 {
+
+/// The order in which slots are offered for eviction. A selector has state per pool and per slot (both in
+/// the table's block), a const walk that yields candidates in eviction order, and `apply`, by which commit
+/// takes over what the walk did to the state (a moved hand, cleared bits).
+///
+/// What a selector sees is a `Slots` view of the table:
+///
+/// | member | meaning |
+/// |---|---|
+/// | `size()` | slots 0 … size()-1 may be candidates |
+/// | `evictable(s)` | resident, demanded at least once, not leased, not pinned, not draining |
+/// | `key(s)` | the slot's order_key: score, then age, then slot |
+/// | `selector_pool()`, `selector_slot(s)` | the selector's own state; writable only in hooks |
+///
+/// Members of a selector `S`:
+///
+/// | member | meaning |
+/// |---|---|
+/// | `pool_state`, `slot_state`, `walk_state` | trivially copyable integers; all-zero = nothing yet |
+/// | `next(group, slots, walk) -> slot_id` | the next candidate, or no_slot. Plan asks again where it cannot use one |
+/// | `apply(slots, walk)` | commit's share of the walk |
+/// | `on_touch(slots, s)` | a demand used the expert in slot s; the first touch after an install makes it a candidate |
+/// | `on_remove(slots, s)` | the slot's expert is gone |
+/// | `consistent(slots, n, listed)` | optional: whether the state fits the slots that were touched since their install |
+/// | `asks_again` | whether speculation goes on to the next candidate when the guard refuses one |
+/// | `host_only` | whether `next` needs one lane |
+/// | `name` | as reports and the command line spell it |
+namespace select_detail {
+
+template <class T>
+concept plain_state = std::is_trivially_copyable_v<T> &&
+                      (std::is_empty_v<T> || std::has_unique_object_representations_v<T>);
+
+/// The smallest Slots view; concept checks use it.
+template <class S>
+struct slots_archetype {
+  WARMSET_HD constexpr u32 size() const noexcept { return 0; }
+  WARMSET_HD constexpr bool evictable(u32) const noexcept { return false; }
+  WARMSET_HD constexpr order_key key(u32) const noexcept { return no_key; }
+  WARMSET_HD typename S::pool_state& selector_pool() const noexcept { return *pool; }
+  WARMSET_HD typename S::slot_state& selector_slot(u32) const noexcept { return *slot; }
+  typename S::pool_state* pool;
+  typename S::slot_state* slot;
+};
+
+template <class S>
+concept has_plain_states = plain_state<typename S::pool_state> &&
+                           plain_state<typename S::slot_state> &&
+                           std::is_trivially_copyable_v<typename S::walk_state>;
+
+template <class S>
+concept has_const_walk =
+    requires(S const& s, one_lane g, slots_archetype<S> const& t, typename S::walk_state& w) {
+      { s.next(g, t, w) } -> std::same_as<slot_id>;
+    };
+
+template <class S>
+concept has_commit_hooks =
+    requires(S const& s, slots_archetype<S> const& t, typename S::walk_state const& w) {
+      s.apply(t, w);
+      s.on_touch(t, 0u);
+      s.on_remove(t, 0u);
+    };
+
+template <class S>
+concept has_traits = requires {
+  { S::asks_again } -> std::convertible_to<bool>;
+  { S::host_only } -> std::convertible_to<bool>;
+  { S::name } -> std::convertible_to<char const*>;
+};
+
+}  // namespace select_detail
+
+template <class S>
+concept selector_policy = select_detail::has_plain_states<S> && select_detail::has_const_walk<S> &&
+                          select_detail::has_commit_hooks<S> && select_detail::has_traits<S>;
+
+}  // namespace warmset::inline v0

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <concepts>
+
+#include "../core/pooling.hpp"
+#include "../policy/admit/always.hpp"
+#include "../policy/guard/spare_only.hpp"
+#include "../policy/score/decayed_count.hpp"
+#include "../policy/select/coldest.hpp"
+#include "../predict/none.hpp"
+
+namespace warmset::inline v0 {
+
+/// A heat-gated guard over counts that never fade ends in a pool that refuses every hint. A bundle that
+/// wants that says so: `using decay = no_decay;`.
+struct decay_required {};
+struct no_decay {};
+
+/// A composition: one type for every kind, with a default for each, and the numbers. Derive and replace:
+///
+///     struct my_policy : warmset::default_policy {
+///       using guard = warmset::guard::warm_then_challenger_must_win;
+///       static constexpr warmset::tuning numbers{.half_life = 64};
+///     };
+struct default_policy {
+  using score = warmset::score::decayed_count;
+  using selector = warmset::select::coldest;
+  using guard = warmset::guard::spare_only;
+  using admission = warmset::admit::always;
+  using predictor = warmset::predict::none;
+  using pool = warmset::pooling::per_layer;
+  using decay = decay_required;
+
+  /// Bound of n_experts per layer; sizes the plan and its workspace.
+  static constexpr u32 max_experts = 512;
+  static constexpr tuning numbers{};
+};
+
+/// The hard off switch: a bundle without members. A cache of it holds nothing, allocates nothing and
+/// counts nothing.
+struct off {};
+
+template <class Policy>
+concept is_off = std::same_as<Policy, off>;
+
+template <class Policy>
+inline constexpr bool speculates = Policy::predictor::speculates;
+
+/// Whether the pool keeps slots for speculation that demand takes last.
+template <class Policy>
+inline constexpr bool keeps_reserve = speculates<Policy> && Policy::guard::keeps_reserve;
+
+/// The ladder of sentences that a wrong composition meets, one plain sentence each.
+template <class Policy>
+consteval bool check_bundle() {
+  static_assert(requires { typename Policy::score; }, "the bundle names no score: derive it from warmset::default_policy");
+  static_assert(requires { typename Policy::selector; }, "the bundle names no selector: derive it from warmset::default_policy");
+  static_assert(requires { typename Policy::guard; }, "the bundle names no guard: derive it from warmset::default_policy");
+  static_assert(requires { typename Policy::admission; }, "the bundle names no admission: derive it from warmset::default_policy");
+  static_assert(requires { typename Policy::predictor; }, "the bundle names no predictor: derive it from warmset::default_policy");
+  using score = typename Policy::score;
+  using selector = typename Policy::selector;
+  using guard = typename Policy::guard;
+  using admission = typename Policy::admission;
+  static_assert(score_detail::has_plain_state<score>,
+                "the score's state must be trivially copyable integers without padding");
+  static_assert(score_detail::has_value_function<score>,
+                "the score lacks value(state, expert_facts, clocks) that is const noexcept and returns a 64-bit unsigned integer");
+  static_assert(score_detail::has_on_demand_hook<score>,
+                "the score lacks on_demand(state, clocks) that is const noexcept and returns nothing");
+  static_assert(score_detail::has_name<score>, "the score lacks a name");
+  static_assert(select_detail::has_plain_states<selector>,
+                "the selector's pool_state, slot_state and walk_state must be trivially copyable integers without padding");
+  static_assert(select_detail::has_const_walk<selector>,
+                "the selector lacks next(group, slots, walk) that is const and returns a slot_id");
+  static_assert(select_detail::has_commit_hooks<selector>,
+                "the selector lacks apply(slots, walk), on_touch(slots, slot) or on_remove(slots, slot)");
+  static_assert(select_detail::has_traits<selector>, "the selector lacks asks_again, host_only or a name");
+  static_assert(guard_detail::has_permits_function<guard>,
+                "the guard lacks permits(duel) that is const noexcept and returns bool");
+  static_assert(guard_detail::has_traits<guard>, "the guard lacks needs_heat, keeps_reserve or a name");
+  static_assert(admit_detail::has_admits_function<admission>,
+                "the admission lacks admits(admission_question) that is const noexcept and returns bool");
+  static_assert(admit_detail::has_traits<admission>, "the admission lacks may_decline or a name");
+  static_assert(predictor_kind<typename Policy::predictor>, "the predictor lacks speculates or a name");
+  if constexpr (guard_detail::has_traits<guard>) {
+    static_assert(!guard::needs_heat || counting_score<score>,
+                  "the guard needs heat() and the score has none: choose a counting score or a guard without heat");
+    if constexpr (guard::needs_heat && counting_score<score>) {
+      static_assert(score::decays || std::same_as<typename Policy::decay, no_decay>,
+                    "the guard compares heat and the score never decays: choose a decaying score or say using decay = no_decay");
+    }
+  }
+  static_assert(Policy::max_experts >= 1 && Policy::max_experts <= 65535,
+                "max_experts must lie between 1 and 65535");
+  return true;
+}
+
+/// A bundle that a table can be made of.
+template <class Policy>
+concept policy_bundle =
+    score_policy<typename Policy::score> && selector_policy<typename Policy::selector> &&
+    guard_policy<typename Policy::guard> && admission_policy<typename Policy::admission> &&
+    predictor_kind<typename Policy::predictor> &&
+    (!Policy::guard::needs_heat || counting_score<typename Policy::score>);
+
+static_assert(policy_bundle<default_policy>, "default_policy must satisfy policy_bundle");
+static_assert(check_bundle<default_policy>());
+
+/// The policy objects of one bundle, made from its numbers. Immutable and trivially copyable, so that a
+/// kernel takes them by value.
+template <policy_bundle Policy>
+struct components {
+  [[no_unique_address]] typename Policy::score score;
+  [[no_unique_address]] typename Policy::selector selector;
+  [[no_unique_address]] typename Policy::guard guard;
+  [[no_unique_address]] typename Policy::admission admission;
+
+  explicit constexpr components(tuning const& numbers)
+      : score(detail::make_part<typename Policy::score>(numbers)),
+        selector(detail::make_part<typename Policy::selector>(numbers)),
+        guard(detail::make_part<typename Policy::guard>(numbers)),
+        admission(detail::make_part<typename Policy::admission>(numbers)) {}
+};
+
+}  // namespace warmset::inline v0

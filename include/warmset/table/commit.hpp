@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "../core/lanes.hpp"
+#include "plan.hpp"
+
+namespace warmset::inline v0 {
+
+namespace detail {
+
+/// Takes the expert out of its slot: unmaps it and updates counts and selector. The caller writes the
+/// slot's new word. One lane.
+template <class Policy>
+WARMSET_HD void detach(table_writer<Policy> const& t, u32 slot, outcome& out) {
+  block_header& h = t.header();
+  u32 const word = t.word(slot);
+  u32 const owner = t.owner(slot);
+  t.expert(t.index_of_owner(owner)).where &= ~expert_word::slot_mask;
+  --t.layer(table_writer<Policy>::row_of(owner)).held;
+  --(slot_word::state(word) == slot_state::reserved ? h.reserved : h.resident);
+  if constexpr (speculates<Policy>) {
+    if ((word & slot_word::unused) != 0) {
+      --h.unused;
+      if (slot_word::state(word) == slot_state::resident) {
+        ++out.evicted_unused;
+      }
+    }
+  }
+  t.parts().selector.on_remove(t, slot);
+}
+
+/// Frees a slot whose expert has been detached. One lane.
+template <class Policy>
+WARMSET_HD void make_free(table_writer<Policy> const& t, u32 slot) {
+  t.word(slot) = 0;
+  t.owner(slot) = 0;
+  if constexpr (speculates<Policy>) {
+    t.target(slot) = 0;
+  }
+  t.header().free_hint = min_of(t.header().free_hint, slot);
+}
+
+template <class Policy>
+WARMSET_HD void evict(table_writer<Policy> const& t, u32 slot, intent by, clocks now, outcome& out) {
+  if constexpr (score_detail::has_evict_hook<typename Policy::score>) {
+    if (by == intent::demand) {
+      t.parts().score.on_evict(t.score_of(t.index_of_owner(t.owner(slot))), now);
+    }
+  }
+  detach<Policy>(t, slot, out);
+  make_free<Policy>(t, slot);
+  ++out.evicted[static_cast<u32>(by)];
+}
+
+/// Before the 32-bit clocks can wrap past an old stamp, ages are brought down to half the range.
+template <class Policy, lane_group Group>
+WARMSET_HD void rebase(Group const& g, table_writer<Policy> const& t) {
+  block_header const& h = t.header();
+  constexpr u32 half = u32_max / 2;
+  for (u32 row = 0; row < h.n_layers; ++row) {
+    clocks const now = t.now(row, h.model_tick);
+    g.for_each(t.layer(row).n_experts, [&](u32 expert) {
+      u32 const index = t.index_of(row, expert);
+      expert_record& record = t.expert(index);
+      if ((record.where & expert_word::accessed) == 0) {
+        return;
+      }
+      if (age_of(now.tick, record.last) > half) {
+        record.last = now.tick - half;
+      }
+      if constexpr (score_detail::has_rebase_hook<typename Policy::score>) {
+        t.parts().score.rebase(t.score_of(index), now);
+      }
+    });
+  }
+}
+
+inline constexpr u32 rebase_period = 1u << 30;
+
+/// Whether every slot that the plan writes is as the plan found it. O(loads).
+template <class Policy>
+WARMSET_HD bool sources_are_intact(table_writer<Policy> const& t, plan_of<Policy> const& p) {
+  block_header const& h = t.header();
+  for (u32 j = 0; j < p.n_loads; ++j) {
+    u32 const s = p.loads[j].slot;
+    if (s >= h.capacity || p.loads[j].expert >= t.layer(p.row).n_experts) {
+      return false;
+    }
+    u32 const word = t.word(s);
+    if (word != 0 && !slot_word::evictable(word) && !slot_word::spare(word)) {
+      return false;
+    }
+    u32 const where = t.expert(t.index_of(p.row, p.loads[j].expert)).where;
+    if ((where & expert_word::slot_mask) != 0) {
+      return false;
+    }
+  }
+  for (u32 j = 0; j < p.n_trims; ++j) {
+    if (p.trims[j] >= h.capacity || !slot_word::evictable(t.word(p.trims[j]))) {
+      return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace detail
+
+/// Carries a plan out: evictions, reservations, touches, clocks. Checks everything before its first write
+/// and cannot half-fail: a refusal (`stale_plan`, `not_committable`) leaves the block identical. After it
+/// only single entries fail, in settle.
+///
+/// @param out  what happened is added to it (observe folds it); nothing is added on a refusal
+/// Complexity: O(distinct ids + loads). Does not synchronise.
+template <class Policy, lane_group Group>
+WARMSET_HD status commit(Group const& g, table_writer<Policy> const& t, plan_of<Policy> const& p,
+                         outcome& out) {
+  block_header& h = t.header();
+  if (p.kind != plan_kind::step && p.kind != plan_kind::hints) {
+    return {reason::not_committable};
+  }
+  if (p.version != h.version || p.row >= h.n_layers || !detail::sources_are_intact<Policy>(t, p)) {
+    return {reason::stale_plan};
+  }
+  u32 const n = p.n;
+  clocks const before = t.now(p.row, p.model_tick);
+  bool const is_demand = p.for_intent == intent::demand;
+
+  if (p.n_loads != 0 || p.n_trims != 0) {
+    g.leader([&] {
+      t.parts().selector.apply(t, p.walk);
+      for (u32 j = 0; j < p.n_trims; ++j) {
+        detail::evict<Policy>(t, p.trims[j], p.for_intent, before, out);
+      }
+      for (u32 j = 0; j < p.n_loads; ++j) {
+        if (t.word(p.loads[j].slot) != 0) {
+          detail::evict<Policy>(t, p.loads[j].slot, p.for_intent, before, out);
+        }
+      }
+      for (u32 j = 0; j < p.n_loads; ++j) {
+        u32 const slot = p.loads[j].slot;
+        u32 const expert = p.loads[j].expert;
+        expert_record& record = t.expert(t.index_of(p.row, expert));
+        u32 word = slot_word::of(slot_state::reserved);
+        if constexpr (speculates<Policy>) {
+          if (!is_demand) {
+            word |= slot_word::unused | slot_word::from_hint;
+            t.target(slot) = p.target;
+            ++h.unused;
+          }
+        }
+        if ((record.where & expert_word::pinned) != 0) {
+          word |= slot_word::pinned;
+        }
+        t.word(slot) = word;
+        t.owner(slot) = table_writer<Policy>::pack_owner(p.row, expert);
+        ++t.generation(slot);
+        record.where |= slot + 1;
+        t.in_flight(h.in_flight) = slot;
+        ++h.in_flight;
+      }
+      h.reserved += p.n_loads;
+      t.layer(p.row).held += p.n_loads;
+      // the plan's hint knows of the free slots it took, make_free of those that trims left
+      h.free_hint = p.n_trims == 0 ? p.free_hint : min_of(h.free_hint, p.free_hint);
+      out.issued[static_cast<u32>(p.for_intent)] += p.n_loads;
+    });
+  }
+
+  if (is_demand) {
+    g.for_each(n, [&](u32 i) {
+      u32 const index = t.index_of(p.row, p.expert[i]);
+      clocks const now{before.tick + 1 + i, before.layer_tick + 1 + i, before.model_tick + 1 + i,
+                       before.step + 1};
+      expert_record& record = t.expert(index);
+      record.last = now.tick;
+      record.where |= expert_word::accessed;
+      auto& state = t.score_of(index);
+      if constexpr (score_detail::has_install_hook<typename Policy::score>) {
+        bool install = p.how[i] == access_kind::load;
+        if constexpr (speculates<Policy>) {
+          install = install || (p.how[i] != access_kind::declined &&
+                                (t.word(p.slot[i]) & slot_word::unused) != 0);
+        }
+        if (install) {
+          t.parts().score.on_install(state, now);
+        }
+      }
+      t.parts().score.on_demand(state, now);
+    });
+    g.leader([&] {
+      for (u32 i = 0; i < n; ++i) {
+        access_kind const how = p.how[i];
+        ++out[how];
+        if (how == access_kind::declined) {
+          continue;
+        }
+        u32 const slot = p.slot[i];
+        if constexpr (speculates<Policy>) {
+          if ((t.word(slot) & slot_word::unused) != 0) {
+            t.word(slot) &= ~slot_word::unused;
+            t.target(slot) = 0;
+            --h.unused;
+            out.late_of_hint += how == access_kind::late ? 1 : 0;
+          }
+        }
+        t.parts().selector.on_touch(t, slot);
+      }
+      layer_record& layer = t.layer(p.row);
+      layer.step = before.step + 1;
+      layer.tick = before.layer_tick + n;
+      h.tick = before.tick + n;
+      h.model_tick = before.model_tick + n;
+      ++out.steps;
+      out[reason::sentinel] += p.sentinels;
+      out[reason::out_of_range] += p.out_of_range;
+      out[reason::duplicate] += p.duplicates;
+    });
+    if ((before.tick ^ (before.tick + n)) & detail::rebase_period) {
+      detail::rebase<Policy>(g, t);
+    }
+  } else {
+    g.leader([&] {
+      for (u32 r = 0; r < n_reasons; ++r) {
+        out.skipped[r] += p.dropped[r];
+      }
+      out.hints_offered += p.hints_offered;
+      out.guard_asked += p.guard_asked;
+      out.guard_refused += p.guard_refused;
+    });
+  }
+  g.leader([&] { ++h.version; });
+  return done;
+}
+
+/// Adds to `out` what a plan that has nothing to commit did: an overflow step, or a step of no valid id.
+/// Complexity O(distinct ids). A busy plan did nothing.
+template <class Policy>
+WARMSET_HD void record_uncommitted(plan_of<Policy> const& p, outcome& out) {
+  if (p.kind != plan_kind::overflow && p.kind != plan_kind::empty) {
+    return;
+  }
+  for (u32 i = 0; i < p.n; ++i) {
+    ++out[p.how[i]];
+  }
+  out.overflow_steps += p.kind == plan_kind::overflow ? 1 : 0;
+  out[reason::sentinel] += p.sentinels;
+  out[reason::out_of_range] += p.out_of_range;
+  out[reason::duplicate] += p.duplicates;
+}
+
+}  // namespace warmset::inline v0

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <type_traits>
+
+#include "../core/intent.hpp"
+#include "../core/outcome.hpp"
+#include "block.hpp"
+
+namespace warmset::inline v0 {
+
+/// What kind of decision a plan is.
+enum class plan_kind : u8 {
+  empty,        ///< no valid id: nothing to do
+  step,         ///< commit it
+  overflow,     ///< more distinct ids than usable slots: nothing to commit; residents in place, the rest in waves
+  hints,        ///< speculation: commit it
+  busy,         ///< every scratch slot is leased: nothing was decided, ask again
+};
+
+/// One load of a plan.
+struct planned_load {
+  u32 expert;
+  u32 slot;
+};
+
+/// Why no slot could be found, in slots.
+struct no_victim_counts {
+  u32 leased;
+  u32 loading;
+  u32 guarded;   ///< refused by the guard, demanded by the step, or needed for a floor
+  u32 pinned;
+};
+
+/// What a step decides. Pure data: trivially copyable, no pointer; sized for `MaxExperts` distinct ids.
+///
+/// Arrays of `n` entries describe the distinct valid ids in the order of their last occurrence; `loads` are
+/// in ascending expert index, so that neighbours in memory merge into one copy.
+template <u32 MaxExperts, class Walk>
+struct basic_plan {
+  u64 version;     ///< the table version that it was made from
+  u32 row;
+  u32 model_tick;
+  plan_kind kind;
+  intent for_intent;
+  phase in_phase;
+  u8 reserved_byte;
+  u32 n;           ///< distinct valid ids
+  u32 n_loads;
+  u32 n_trims;     ///< residents that make way so that the reserve of speculation is whole again
+  u32 n_waves;     ///< passes through scratch that the declined or overflowing experts need
+  u32 n_declined;
+  u32 free_hint;
+  u32 target;      ///< speculative: the layer's step that the hints are for
+  u32 sentinels;
+  u32 out_of_range;
+  u32 duplicates;
+  u32 hints_offered;
+  u32 guard_asked;
+  u32 guard_refused;
+  u32 dropped[n_reasons];  ///< speculative: hints without a load, by reason
+  no_victim_counts no_victim;
+  Walk walk;
+  u32 expert[MaxExperts];
+  u32 slot[MaxExperts];      ///< pool slot, or scratch slot (>= the pool's reserved slots)
+  access_kind how[MaxExperts];
+  u32 wave[MaxExperts];      ///< of declined and overflow_miss entries
+  planned_load loads[MaxExperts];
+  u32 trims[MaxExperts];     ///< slots
+};
+
+/// Scratch memory of plan, owned by the caller; its contents mean nothing between calls.
+template <u32 MaxExperts>
+struct basic_workspace {
+  u32 marked[(MaxExperts + 31) / 32];  ///< bit per expert of the row
+  u32 position[MaxExperts];
+  u32 miss[MaxExperts];
+  u32 source[MaxExperts];
+
+  WARMSET_HD bool is_marked(u32 expert) const noexcept {
+    return (marked[expert / 32] >> (expert % 32) & 1) != 0;
+  }
+  WARMSET_HD void mark(u32 expert) noexcept { marked[expert / 32] |= 1u << (expert % 32); }
+};
+
+template <class Policy>
+using plan_of = basic_plan<Policy::max_experts, typename Policy::selector::walk_state>;
+
+template <class Policy>
+using workspace_of = basic_workspace<Policy::max_experts>;
+
+static_assert(std::is_trivially_copyable_v<plan_of<default_policy>>, "a plan is plain data");
+
+namespace detail {
+
+/// The table as selectors see it while plan runs: keys at the clocks of this moment.
+template <class Policy>
+class candidate_view {
+ public:
+  WARMSET_HD candidate_view(table_reader<Policy> table, u32 model_tick) noexcept
+      : table_(table), now_(table.now(0, model_tick)) {}
+
+  WARMSET_HD u32 size() const noexcept { return table_.header().capacity; }
+  WARMSET_HD bool evictable(u32 slot) const noexcept {
+    return slot_word::evictable(table_.word(slot));
+  }
+  WARMSET_HD order_key key(u32 slot) const noexcept {
+    u32 const owner = table_.owner(slot);
+    u32 const index = table_.index_of_owner(owner);
+    expert_record const& record = table_.expert(index);
+    expert_facts const facts = table_reader<Policy>::facts(record);
+    u64 const value = table_.parts().score.value(table_.score_of(index), facts, clocks_of(owner));
+    return eviction_key(value, facts.accessed, age_of(now_.tick, record.last), slot);
+  }
+  WARMSET_HD auto const& selector_pool() const noexcept { return table_.selector_pool(); }
+  WARMSET_HD auto const& selector_slot(u32 slot) const noexcept { return table_.selector_slot(slot); }
+
+ private:
+  WARMSET_HD clocks clocks_of(u32 owner) const noexcept {
+    if constexpr (Policy::pool::spans_layers) {
+      return table_.now(table_reader<Policy>::row_of(owner), now_.model_tick);
+    } else {
+      (void)owner;
+      return now_;
+    }
+  }
+
+  table_reader<Policy> table_;
+  clocks now_;
+};
+
+/// Whether evicting this resident leaves its row its floor. The step's own row is always a donor.
+template <class Policy>
+WARMSET_HD bool above_floor(table_reader<Policy> const& table, u32 row, u32 candidate,
+                            u32 const* taken, u32 n_taken) noexcept {
+  if constexpr (Policy::pool::spans_layers) {
+    u32 const donor = table_reader<Policy>::row_of(table.owner(candidate));
+    if (donor == row) {
+      return true;
+    }
+    u32 held = table.layer(donor).held;
+    for (u32 i = 0; i < n_taken; ++i) {
+      if (slot_word::state(table.word(taken[i])) == slot_state::resident &&
+          table_reader<Policy>::row_of(table.owner(taken[i])) == donor) {
+        --held;
+      }
+    }
+    return held > table.header().floor;
+  } else {
+    (void)table, (void)row, (void)candidate, (void)taken, (void)n_taken;
+    return true;
+  }
+}
+
+/// Whether the step that a speculated slot is for has been planned.
+template <class Policy>
+WARMSET_HD bool expired(table_reader<Policy> const& table, u32 slot) noexcept {
+  u32 const row = table_reader<Policy>::row_of(table.owner(slot));
+  return table.layer(row).step - table.target(slot) <= u32_max / 2;
+}
+
+}  // namespace detail
+}  // namespace warmset::inline v0
