@@ -31,8 +31,10 @@ constexpr char const* name_of(access_kind a) noexcept {
 /// Rooms below `observe` count nothing themselves.
 struct outcome {
   u32 accesses[n_access];      ///< demand accesses by how they were served
-  u32 skipped[n_reasons];      ///< ids and hints that led to no install, by reason
+  u32 demanded;                ///< distinct valid ids of all steps: the sum of `accesses`
+  u32 skipped_ids[n_reasons];  ///< routed ids that named no further expert (padding, range, duplicates)
   u32 hints_offered;           ///< hints looked at
+  u32 hints_dropped[n_reasons];  ///< hints that led to no load, by reason
   u32 issued[n_intents];       ///< loads started, by intent
   u32 arrived[n_intents];      ///< loads completed, by the intent that started them
   u32 failed[n_intents];       ///< loads failed, by the intent that started them and still owned them
@@ -50,10 +52,6 @@ struct outcome {
   WARMSET_HD constexpr u32& operator[](access_kind a) noexcept { return accesses[static_cast<u32>(a)]; }
   WARMSET_HD constexpr u32 operator[](access_kind a) const noexcept {
     return accesses[static_cast<u32>(a)];
-  }
-  WARMSET_HD constexpr u32& operator[](reason r) noexcept { return skipped[static_cast<u32>(r)]; }
-  WARMSET_HD constexpr u32 operator[](reason r) const noexcept {
-    return skipped[static_cast<u32>(r)];
   }
 };
 

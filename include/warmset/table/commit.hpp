@@ -77,6 +77,15 @@ WARMSET_HD void rebase(Group const& g, table_writer<Policy> const& t) {
 
 inline constexpr u32 rebase_period = 1u << 30;
 
+/// Adds what find_distinct counted.
+template <class Policy>
+WARMSET_HD void record_ids(plan_of<Policy> const& p, outcome& out) {
+  out.demanded += p.n;
+  out.skipped_ids[static_cast<u32>(reason::sentinel)] += p.sentinels;
+  out.skipped_ids[static_cast<u32>(reason::out_of_range)] += p.out_of_range;
+  out.skipped_ids[static_cast<u32>(reason::duplicate)] += p.duplicates;
+}
+
 /// Whether every slot that the plan writes is as the plan found it. O(loads).
 template <class Policy>
 WARMSET_HD bool sources_are_intact(table_writer<Policy> const& t, plan_of<Policy> const& p) {
@@ -211,9 +220,7 @@ WARMSET_HD status commit(Group const& g, table_writer<Policy> const& t, plan_of<
       h.tick = before.tick + n;
       h.model_tick = before.model_tick + n;
       ++out.steps;
-      out[reason::sentinel] += p.sentinels;
-      out[reason::out_of_range] += p.out_of_range;
-      out[reason::duplicate] += p.duplicates;
+      detail::record_ids<Policy>(p, out);
     });
     if ((before.tick ^ (before.tick + n)) & detail::rebase_period) {
       detail::rebase<Policy>(g, t);
@@ -221,7 +228,7 @@ WARMSET_HD status commit(Group const& g, table_writer<Policy> const& t, plan_of<
   } else {
     g.leader([&] {
       for (u32 r = 0; r < n_reasons; ++r) {
-        out.skipped[r] += p.dropped[r];
+        out.hints_dropped[r] += p.dropped[r];
       }
       out.hints_offered += p.hints_offered;
       out.guard_asked += p.guard_asked;
@@ -243,9 +250,7 @@ WARMSET_HD void record_uncommitted(plan_of<Policy> const& p, outcome& out) {
     ++out[p.how[i]];
   }
   out.overflow_steps += p.kind == plan_kind::overflow ? 1 : 0;
-  out[reason::sentinel] += p.sentinels;
-  out[reason::out_of_range] += p.out_of_range;
-  out[reason::duplicate] += p.duplicates;
+  detail::record_ids<Policy>(p, out);
 }
 
 }  // namespace warmset::inline v0
