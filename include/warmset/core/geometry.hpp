@@ -1,21 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <stdexcept>
-#include <string>
 #include <utility>
 #include <vector>
 
+#include "error.hpp"
 #include "ids.hpp"
 
 namespace warmset::inline v0 {
-
-/// A configuration that cannot work. Thrown by constructors only; the message is one sentence that names
-/// the values.
-class config_error : public std::invalid_argument {
- public:
-  using std::invalid_argument::invalid_argument;
-};
 
 /// The experts of one layer: how many, how many a token uses, and the exact bytes of each bank.
 struct layer_geometry {
@@ -80,15 +72,13 @@ class geometry {
 
   explicit geometry(std::vector<layer_geometry> layers) : layers_(std::move(layers)) {
     if (layers_.size() > max_layers) {
-      throw config_error("geometry: " + std::to_string(layers_.size()) + " layers are more than " +
-                         std::to_string(max_layers));
+      throw config_error("geometry: ", layers_.size(), " layers are more than ", max_layers);
     }
     for (std::size_t i = 0; i < layers_.size(); ++i) {
       check(layers_[i]);
       if (i != 0 && layers_[i].layer.value <= layers_[i - 1].layer.value) {
-        throw config_error("geometry: layer " + std::to_string(layers_[i].layer.value) +
-                           " does not follow layer " + std::to_string(layers_[i - 1].layer.value) +
-                           "; layers are listed once, in ascending order");
+        throw config_error("geometry: layer ", layers_[i].layer.value, " does not follow layer ",
+                           layers_[i - 1].layer.value, "; layers are listed once, in ascending order");
       }
     }
   }
@@ -202,17 +192,16 @@ class geometry {
 
  private:
   static void check(layer_geometry const& layer) {
-    std::string const who = "geometry: layer " + std::to_string(layer.layer.value);
+    u32 const id = layer.layer.value;
     if (layer.n_experts == 0 || layer.n_experts > max_experts_per_layer) {
-      throw config_error(who + " has " + std::to_string(layer.n_experts) +
-                         " experts; between 1 and " + std::to_string(max_experts_per_layer) + " are possible");
+      throw config_error("geometry: layer ", id, " has ", layer.n_experts, " experts; between 1 and ",
+                         max_experts_per_layer, " are possible");
     }
     if (layer.k == 0 || layer.k > layer.n_experts) {
-      throw config_error(who + " uses k = " + std::to_string(layer.k) + " of " +
-                         std::to_string(layer.n_experts) + " experts");
+      throw config_error("geometry: layer ", id, " uses k = ", layer.k, " of ", layer.n_experts, " experts");
     }
     if (layer.bank_bytes.empty() || layer.expert_bytes() == 0) {
-      throw config_error(who + " has experts of no bytes");
+      throw config_error("geometry: layer ", id, " has experts of no bytes");
     }
   }
 

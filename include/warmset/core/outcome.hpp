@@ -19,18 +19,18 @@ enum class access_kind : u8 {
   overflow_miss,  ///< streamed through scratch by an overflow step
 };
 
-inline constexpr u32 n_access = 7;
+inline constexpr u32 n_access_kinds = 7;
 
 constexpr char const* name_of(access_kind a) noexcept {
-  constexpr char const* names[n_access] = {"hit",      "first_use",    "late",         "load",
+  constexpr char const* names[n_access_kinds] = {"hit",      "first_use",    "late",         "load",
                                            "declined", "overflow_hit", "overflow_miss"};
-  return static_cast<u32>(a) < n_access ? names[static_cast<u32>(a)] : "unknown";
+  return static_cast<u32>(a) < n_access_kinds ? names[static_cast<u32>(a)] : "unknown";
 }
 
 /// What one operation did, in counts of experts: produced by plan, commit and settle, added up by fold.
 /// Rooms below `observe` count nothing themselves.
 struct outcome {
-  u32 accesses[n_access];      ///< demand accesses by how they were served
+  u32 accesses[n_access_kinds];      ///< demand accesses by how they were served
   u32 demanded;                ///< distinct valid ids of all steps: the sum of `accesses`
   u32 skipped_ids[n_reasons];  ///< routed ids that named no further expert (padding, range, duplicates)
   u32 hints_offered;           ///< hints looked at

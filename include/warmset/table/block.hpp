@@ -123,7 +123,7 @@ WARMSET_HD constexpr u64 round_up_16(u64 bytes) noexcept {
 
 /// Byte offsets of the sections of a block. Sections start at multiples of 16; the bytes between them are
 /// zero for ever, so that equal tables are equal bytes.
-template <policy_bundle Policy>
+template <checked_bundle Policy>
 struct block_layout {
   u64 layers, experts, scores, words, scratch, owners, generations, targets, in_flight,
       selector_pool, selector_slots, size;
@@ -158,7 +158,7 @@ struct block_layout {
 
 /// A table as a function sees it: pointers into one block. Trivially copyable; `Writable` says what it may
 /// do. Slots and experts are plain indices here, ids at the rims.
-template <policy_bundle Policy, bool Writable>
+template <checked_bundle Policy, bool Writable>
 class basic_table_view {
   template <class T>
   using maybe_const = std::conditional_t<Writable, T, T const>;
@@ -295,11 +295,11 @@ class basic_table_view {
 };
 
 /// The only view that plan takes: it cannot write.
-template <policy_bundle Policy>
+template <checked_bundle Policy>
 using table_reader = basic_table_view<Policy, false>;
 
 /// The view of the holder of the execution authority.
-template <policy_bundle Policy>
+template <checked_bundle Policy>
 using table_writer = basic_table_view<Policy, true>;
 
 }  // namespace warmset::inline v0

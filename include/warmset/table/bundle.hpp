@@ -51,66 +51,99 @@ inline constexpr bool speculates = Policy::predictor::speculates;
 template <class Policy>
 inline constexpr bool keeps_reserve = speculates<Policy> && Policy::guard::keeps_reserve;
 
+namespace detail {
+template <class Policy>
+concept names_all_parts = requires {
+  typename Policy::score;
+  typename Policy::selector;
+  typename Policy::guard;
+  typename Policy::admission;
+  typename Policy::predictor;
+  typename Policy::pool;
+  typename Policy::decay;
+  Policy::max_experts;
+  Policy::numbers;
+};
+}  // namespace detail
+
 /// The ladder of sentences that a wrong composition meets, one plain sentence each.
 template <class Policy>
 consteval bool check_bundle() {
-  static_assert(requires { typename Policy::score; }, "the bundle names no score: derive it from warmset::default_policy");
-  static_assert(requires { typename Policy::selector; }, "the bundle names no selector: derive it from warmset::default_policy");
-  static_assert(requires { typename Policy::guard; }, "the bundle names no guard: derive it from warmset::default_policy");
-  static_assert(requires { typename Policy::admission; }, "the bundle names no admission: derive it from warmset::default_policy");
-  static_assert(requires { typename Policy::predictor; }, "the bundle names no predictor: derive it from warmset::default_policy");
-  using score = typename Policy::score;
-  using selector = typename Policy::selector;
-  using guard = typename Policy::guard;
-  using admission = typename Policy::admission;
-  static_assert(score_detail::has_plain_state<score>,
-                "the score's state must be trivially copyable integers without padding");
-  static_assert(score_detail::has_value_function<score>,
-                "the score lacks value(state, expert_facts, clocks) that is const noexcept and returns a 64-bit unsigned integer");
-  static_assert(score_detail::has_on_demand_hook<score>,
-                "the score lacks on_demand(state, clocks) that is const noexcept and returns nothing");
-  static_assert(score_detail::has_name<score>, "the score lacks a name");
-  static_assert(select_detail::has_plain_states<selector>,
-                "the selector's pool_state, slot_state and walk_state must be trivially copyable integers without padding");
-  static_assert(select_detail::has_const_walk<selector>,
-                "the selector lacks next(group, slots, walk) that is const and returns a slot_id");
-  static_assert(select_detail::has_commit_hooks<selector>,
-                "the selector lacks apply(slots, walk), on_touch(slots, slot) or on_remove(slots, slot)");
-  static_assert(select_detail::has_traits<selector>, "the selector lacks asks_again, host_only or a name");
-  static_assert(guard_detail::has_permits_function<guard>,
-                "the guard lacks permits(duel) that is const noexcept and returns bool");
-  static_assert(guard_detail::has_traits<guard>, "the guard lacks needs_heat, keeps_reserve or a name");
-  static_assert(admit_detail::has_admits_function<admission>,
-                "the admission lacks admits(admission_question) that is const noexcept and returns bool");
-  static_assert(admit_detail::has_traits<admission>, "the admission lacks may_decline or a name");
-  static_assert(predictor_kind<typename Policy::predictor>, "the predictor lacks speculates or a name");
-  if constexpr (guard_detail::has_traits<guard>) {
-    static_assert(!guard::needs_heat || counting_score<score>,
-                  "the guard needs heat() and the score has none: choose a counting score or a guard without heat");
-    if constexpr (guard::needs_heat && counting_score<score>) {
-      static_assert(score::decays || std::same_as<typename Policy::decay, no_decay>,
-                    "the guard compares heat and the score never decays: choose a decaying score or say using decay = no_decay");
+  static_assert(detail::names_all_parts<Policy>,
+                "the bundle lacks a part: derive it from warmset::default_policy");
+  if constexpr (detail::names_all_parts<Policy>) {
+    using score = typename Policy::score;
+    using selector = typename Policy::selector;
+    using guard = typename Policy::guard;
+    using admission = typename Policy::admission;
+    static_assert(score_detail::has_plain_state<score>,
+                  "the score's state must be trivially copyable integers without padding");
+    if constexpr (score_detail::has_plain_state<score>) {
+      static_assert(score_detail::has_value_function<score>,
+                    "the score lacks value(state, expert_facts, clocks) that is const noexcept and returns a 64-bit unsigned integer");
+      static_assert(score_detail::has_on_demand_hook<score>,
+                    "the score lacks on_demand(state, clocks) that is const noexcept and returns nothing");
     }
+    static_assert(score_detail::has_name<score>, "the score lacks a name");
+    static_assert(select_detail::has_plain_states<selector>,
+                  "the selector's pool_state, slot_state and walk_state must be trivially copyable integers without padding");
+    if constexpr (select_detail::has_plain_states<selector>) {
+      static_assert(select_detail::has_const_walk<selector>,
+                    "the selector lacks next(group, slots, walk) that is const and returns a slot_id");
+      static_assert(select_detail::has_commit_hooks<selector>,
+                    "the selector lacks apply(slots, walk), on_touch(slots, slot) or on_remove(slots, slot)");
+    }
+    static_assert(select_detail::has_traits<selector>, "the selector lacks asks_again, host_only or a name");
+    static_assert(guard_detail::has_permits_function<guard>,
+                  "the guard lacks permits(duel) that is const noexcept and returns bool");
+    static_assert(guard_detail::has_traits<guard>, "the guard lacks needs_heat, keeps_reserve or a name");
+    static_assert(admit_detail::has_admits_function<admission>,
+                  "the admission lacks admits(admission_question) that is const noexcept and returns bool");
+    static_assert(admit_detail::has_traits<admission>, "the admission lacks may_decline or a name");
+    static_assert(predictor_kind<typename Policy::predictor>, "the predictor lacks speculates or a name");
+    if constexpr (guard_detail::has_traits<guard> && score_policy<score>) {
+      static_assert(!guard::needs_heat || counting_score<score>,
+                    "the guard needs heat() and the score has none: choose a counting score or a guard without heat");
+      if constexpr (guard::needs_heat && counting_score<score>) {
+        static_assert(score::decays || std::same_as<typename Policy::decay, no_decay>,
+                      "the guard compares heat and the score never decays: choose a decaying score or say using decay = no_decay");
+      }
+    }
+    static_assert(Policy::max_experts >= 1 && Policy::max_experts <= 65535,
+                  "max_experts must lie between 1 and 65535");
   }
-  static_assert(Policy::max_experts >= 1 && Policy::max_experts <= 65535,
-                "max_experts must lie between 1 and 65535");
   return true;
 }
 
 /// A bundle that a table can be made of.
 template <class Policy>
 concept policy_bundle =
+    detail::names_all_parts<Policy> &&
     score_policy<typename Policy::score> && selector_policy<typename Policy::selector> &&
     guard_policy<typename Policy::guard> && admission_policy<typename Policy::admission> &&
     predictor_kind<typename Policy::predictor> &&
     (!Policy::guard::needs_heat || counting_score<typename Policy::score>);
+
+namespace detail {
+template <class Policy>
+struct bundle_check {
+  static_assert(check_bundle<Policy>());
+  static constexpr bool passed = policy_bundle<Policy>;
+};
+}  // namespace detail
+
+/// A policy_bundle whose refusal is a sentence of the ladder and an error, also where overloads are tried.
+/// The templates that users name take one: a constraint is checked before a class body, so that the
+/// sentence comes first and the body adds nothing to it.
+template <class Policy>
+concept checked_bundle = detail::bundle_check<Policy>::passed;
 
 static_assert(policy_bundle<default_policy>, "default_policy must satisfy policy_bundle");
 static_assert(check_bundle<default_policy>());
 
 /// The policy objects of one bundle, made from its numbers. Immutable and trivially copyable, so that a
 /// kernel takes them by value.
-template <policy_bundle Policy>
+template <checked_bundle Policy>
 struct components {
   [[no_unique_address]] typename Policy::score score;
   [[no_unique_address]] typename Policy::selector selector;

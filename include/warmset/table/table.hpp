@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <cstring>
-#include <memory>
 #include <new>
-#include <string>
 #include <vector>
 
 #include "../core/geometry.hpp"
@@ -33,7 +30,7 @@ constexpr u64 hash_word(u64 hash, u64 word) noexcept {
 
 /// Fingerprint of a composition: the names of its parts and the numbers that decisions depend on. A block
 /// is loaded only into a table of the same one.
-template <policy_bundle Policy>
+template <checked_bundle Policy>
 constexpr u64 policy_fingerprint(tuning const& numbers) noexcept {
   u64 hash = 0xCBF2'9CE4'8422'2325ull;
   hash = detail::hash_bytes(hash, Policy::score::name);
@@ -50,12 +47,10 @@ constexpr u64 policy_fingerprint(tuning const& numbers) noexcept {
 /// Throws config_error where a number is outside its range.
 inline void check_numbers(tuning const& numbers) {
   if (numbers.half_life < decay_table::min_half_life || numbers.half_life > decay_table::max_half_life) {
-    throw config_error("half_life = " + std::to_string(numbers.half_life) +
-                       " steps; between 4 and 256 are possible");
+    throw config_error("half_life = ", numbers.half_life, " steps; between 4 and 256 are possible");
   }
   if (numbers.epoch == 0 || numbers.epoch > 32'768 || (numbers.epoch & (numbers.epoch - 1)) != 0) {
-    throw config_error("epoch = " + std::to_string(numbers.epoch) +
-                       " steps; a power of two between 1 and 32768 is possible");
+    throw config_error("epoch = ", numbers.epoch, " steps; a power of two between 1 and 32768 is possible");
   }
 }
 
@@ -71,7 +66,7 @@ struct pool_size {
 /// Throws config_error where a row has more experts than `Policy::max_experts`, where a bundle that
 /// speculates has no slot for it, where the capacity cannot hold the floors, or where a number is out of
 /// range. Allocates in the constructor only.
-template <policy_bundle Policy>
+template <checked_bundle Policy>
 class table {
  public:
   using writer = table_writer<Policy>;
@@ -81,11 +76,10 @@ class table {
   /// @param shared_scratch  lease words of scratch slots that this pool shares with others; null = its own
   table(std::vector<layer_geometry> const& rows, pool_size size, tuning numbers = Policy::numbers,
         u32* shared_scratch = nullptr)
-      : parts_(std::make_unique<components<Policy>>(numbers)) {
+      : parts_(1, components<Policy>(numbers)) {
     check_numbers(numbers);
     if (rows.empty() || (!Policy::pool::spans_layers && rows.size() != 1)) {
-      throw config_error("a " + std::string(Policy::pool::name) + " pool of " +
-                         std::to_string(rows.size()) + " layers is not possible");
+      throw config_error("a ", Policy::pool::name, " pool of ", rows.size(), " layers is not possible");
     }
     u32 max_experts = 0;
     u32 max_k = 0;
@@ -93,39 +87,31 @@ class table {
       max_experts = max_of(max_experts, row.n_experts);
       max_k = max_of(max_k, row.k);
       if (row.n_experts > Policy::max_experts) {
-        throw config_error("layer " + std::to_string(row.layer.value) + " has " +
-                           std::to_string(row.n_experts) + " experts; the bundle's max_experts is " +
-                           std::to_string(Policy::max_experts));
+        throw config_error("layer ", row.layer.value, " has ", row.n_experts, " experts; the bundle's max_experts is ", Policy::max_experts);
       }
     }
     if (size.capacity > size.reserved || size.reserved > max_slots) {
-      throw config_error("a capacity of " + std::to_string(size.capacity) + " in " +
-                         std::to_string(size.reserved) + " reserved slots is not possible");
+      throw config_error("a capacity of ", size.capacity, " in ", size.reserved, " reserved slots is not possible");
     }
     u32 const scratch = numbers.scratch_slots != 0 ? numbers.scratch_slots : max_k;
     u32 const floor = Policy::pool::spans_layers ? (numbers.floor != 0 ? numbers.floor : max_k) : 0;
     u32 const kept_for_hints =
         speculates<Policy> ? (numbers.speculative_slots != 0 ? numbers.speculative_slots : 1) : 0;
     if (!speculates<Policy> && numbers.speculative_slots != 0) {
-      throw config_error("speculative_slots = " + std::to_string(numbers.speculative_slots) +
-                         " in a bundle whose predictor is none");
+      throw config_error("speculative_slots = ", numbers.speculative_slots, " in a bundle whose predictor is none");
     }
-    if (speculates<Policy> && kept_for_hints >= max_of(size.capacity, 1u)) {
-      throw config_error("speculative_slots = " + std::to_string(kept_for_hints) + " of a capacity of " +
-                         std::to_string(size.capacity) + " leave nothing for demand");
+    if (size.capacity != 0 && kept_for_hints + (keeps_reserve<Policy> ? 1 : 0) > size.capacity) {
+      throw config_error("speculative_slots = ", kept_for_hints, " of a capacity of ", size.capacity, " leave nothing for demand");
     }
     if (size.capacity != 0 && u64{floor} * rows.size() > size.capacity) {
-      throw config_error("a floor of " + std::to_string(floor) + " slots for each of " +
-                         std::to_string(rows.size()) + " layers exceeds the capacity of " +
-                         std::to_string(size.capacity));
+      throw config_error("a floor of ", floor, " slots for each of ", rows.size(), " layers exceeds the capacity of ", size.capacity);
     }
 
     shape_ = {static_cast<u32>(rows.size()), max_experts, size.reserved, scratch};
     bytes_ = block_layout<Policy>{shape_}.size;
-    block_.reset(static_cast<unsigned char*>(::operator new(bytes_, std::align_val_t{alignment})));
-    std::memset(block_.get(), 0, bytes_);
+    block_.resize(static_cast<std::size_t>(bytes_ + sizeof(line) - 1) / sizeof(line));
 
-    auto* const h = new (block_.get()) block_header{};
+    auto* const h = new (block_.data()) block_header{};
     h->magic = block_magic;
     h->format = block_format;
     h->policy = policy_fingerprint<Policy>(numbers);
@@ -137,7 +123,7 @@ class table {
     h->speculative_slots = kept_for_hints;
     h->floor = floor;
     h->retired = size.reserved - size.capacity;
-    view_ = writer{block_.get(), shape_, parts_.get(), shared_scratch};
+    view_ = writer{block_.data(), shape_, parts_.data(), shared_scratch};
     for (u32 row = 0; row < shape_.n_layers; ++row) {
       view_.layer(row).n_experts = rows[row].n_experts;
     }
@@ -149,20 +135,21 @@ class table {
   writer const& view() noexcept { return view_; }
   reader view() const noexcept { return view_; }
 
-  void const* block() const noexcept { return block_.get(); }
+  table(table&&) noexcept = default;
+  table& operator=(table&&) noexcept = default;
+
+  void const* block() const noexcept { return block_.data(); }
   u64 block_bytes() const noexcept { return bytes_; }
-  components<Policy> const& parts() const noexcept { return *parts_; }
+  components<Policy> const& parts() const noexcept { return parts_.front(); }
 
  private:
-  static constexpr std::size_t alignment = 64;
-  struct release_block {
-    void operator()(unsigned char* p) const noexcept {
-      ::operator delete(p, std::align_val_t{alignment});
-    }
+  /// The block is made of cache lines: zeroed, aligned, and at a stable address when the table is moved.
+  struct alignas(64) line {
+    unsigned char bytes[64];
   };
 
-  std::unique_ptr<components<Policy>> parts_;
-  std::unique_ptr<unsigned char, release_block> block_;
+  std::vector<components<Policy>> parts_;  // of one: an address that survives a move
+  std::vector<line> block_;
   u64 bytes_ = 0;
   table_shape shape_{};
   writer view_{};

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "../core/outcome.hpp"
+
+namespace warmset::inline v0 {
+
+/// What a counter counts.
+namespace unit {
+struct experts {
+  static constexpr char const* name = "experts";
+};
+struct bank_slabs {
+  static constexpr char const* name = "bank slabs";
+};
+struct bytes {
+  static constexpr char const* name = "bytes";
+};
+struct steps {
+  static constexpr char const* name = "steps";
+};
+struct ids {
+  static constexpr char const* name = "ids";
+};
+struct questions {
+  static constexpr char const* name = "questions";
+};
+struct slots {
+  static constexpr char const* name = "slots";
+};
+}  // namespace unit
+
+/// A number with its unit: amounts of different units neither add nor compare.
+template <class Unit>
+struct amount {
+  u64 value = 0;
+
+  constexpr amount& operator+=(amount other) noexcept {
+    value += other.value;
+    return *this;
+  }
+  friend constexpr amount operator+(amount a, amount b) noexcept { return {a.value + b.value}; }
+  friend constexpr amount operator-(amount a, amount b) noexcept { return {a.value - b.value}; }
+  bool operator==(amount const&) const = default;
+};
+
+/// Since construction, or between two snapshots. Different types: a total minus a total is a delta.
+struct total_span {};
+struct delta_span {};
+
+/// What has been counted of one layer and phase, or of sums of those.
+///
+/// Demand and speculation never mix: hit rates are made of demand accesses alone. Bytes and bank slabs
+/// count completed transfers.
+template <class Span>
+struct basic_counters {
+  amount<unit::steps> steps;
+  amount<unit::steps> overflow_steps;
+  // demand
+  amount<unit::experts> demanded;
+  amount<unit::experts> accesses[n_access_kinds];
+  amount<unit::ids> skipped_ids[n_reasons];
+  // transfers, by the intent that started them
+  amount<unit::experts> issued[n_intents];
+  amount<unit::experts> arrived[n_intents];
+  amount<unit::experts> failed[n_intents];
+  amount<unit::experts> late_failed;
+  amount<unit::bank_slabs> slabs[n_intents];
+  amount<unit::bytes> bytes[n_intents];
+  // residency
+  amount<unit::experts> evicted[n_intents];
+  amount<unit::experts> evicted_unused;
+  amount<unit::experts> dropped;
+  amount<unit::slots> retired;
+  // speculation
+  amount<unit::experts> hints_offered;
+  amount<unit::experts> hints_dropped[n_reasons];
+  amount<unit::experts> late_of_hint;
+  amount<unit::questions> guard_asked;
+  amount<unit::questions> guard_refused;
+
+  constexpr amount<unit::experts> operator[](access_kind kind) const noexcept {
+    return accesses[static_cast<u32>(kind)];
+  }
+
+  /// Demand accesses served from a slot that was resident when the step began.
+  constexpr amount<unit::experts> hits() const noexcept {
+    return (*this)[access_kind::hit] + (*this)[access_kind::first_use] +
+           (*this)[access_kind::overflow_hit];
+  }
+  /// hits / demanded, 0 where nothing was demanded; `late` stands beside it, not in it.
+  constexpr double hit_rate() const noexcept {
+    return demanded.value == 0 ? 0.0
+                               : static_cast<double>(hits().value) / static_cast<double>(demanded.value);
+  }
+  /// Speculated experts that a demand used, those it joined in flight included.
+  constexpr amount<unit::experts> used() const noexcept {
+    return (*this)[access_kind::first_use] + late_of_hint;
+  }
+
+  /// Applies f(mine, other's) to every counter.
+  template <class Other, class F>
+  constexpr void zip(basic_counters<Other> const& o, F&& f) noexcept {
+    f(steps, o.steps);
+    f(overflow_steps, o.overflow_steps);
+    f(demanded, o.demanded);
+    for (u32 i = 0; i < n_access_kinds; ++i) {
+      f(accesses[i], o.accesses[i]);
+    }
+    for (u32 i = 0; i < n_reasons; ++i) {
+      f(skipped_ids[i], o.skipped_ids[i]);
+      f(hints_dropped[i], o.hints_dropped[i]);
+    }
+    for (u32 i = 0; i < n_intents; ++i) {
+      f(issued[i], o.issued[i]);
+      f(arrived[i], o.arrived[i]);
+      f(failed[i], o.failed[i]);
+      f(slabs[i], o.slabs[i]);
+      f(bytes[i], o.bytes[i]);
+      f(evicted[i], o.evicted[i]);
+    }
+    f(late_failed, o.late_failed);
+    f(evicted_unused, o.evicted_unused);
+    f(dropped, o.dropped);
+    f(retired, o.retired);
+    f(hints_offered, o.hints_offered);
+    f(late_of_hint, o.late_of_hint);
+    f(guard_asked, o.guard_asked);
+    f(guard_refused, o.guard_refused);
+  }
+
+  constexpr basic_counters& operator+=(basic_counters<delta_span> const& o) noexcept {
+    zip(o, [](auto& mine, auto other) { mine += other; });
+    return *this;
+  }
+};
+
+using total_counters = basic_counters<total_span>;
+using delta_counters = basic_counters<delta_span>;
+
+/// What happened between two snapshots of the same counters.
+constexpr delta_counters operator-(total_counters const& later, total_counters const& earlier) noexcept {
+  delta_counters d{};
+  d.zip(later, [](auto& mine, auto other) { mine = other; });
+  d.zip(earlier, [](auto& mine, auto other) { mine = mine - other; });
+  return d;
+}
+
+/// Sum over layers or phases of one moment.
+constexpr total_counters operator+(total_counters a, total_counters const& b) noexcept {
+  a.zip(b, [](auto& mine, auto other) { mine += other; });
+  return a;
+}
+
+/// Adds what operations did to counters. Rooms below produce outcome records and count nothing.
+///
+/// @param expert_bytes, banks  of the layer that the outcome belongs to
+constexpr void fold(outcome const& o, u64 expert_bytes, u32 banks, total_counters& c) noexcept {
+  c.steps.value += o.steps;
+  c.overflow_steps.value += o.overflow_steps;
+  c.demanded.value += o.demanded;
+  for (u32 i = 0; i < n_access_kinds; ++i) {
+    c.accesses[i].value += o.accesses[i];
+  }
+  for (u32 i = 0; i < n_reasons; ++i) {
+    c.skipped_ids[i].value += o.skipped_ids[i];
+    c.hints_dropped[i].value += o.hints_dropped[i];
+  }
+  for (u32 i = 0; i < n_intents; ++i) {
+    c.issued[i].value += o.issued[i];
+    c.arrived[i].value += o.arrived[i];
+    c.failed[i].value += o.failed[i];
+    c.slabs[i].value += u64{o.arrived[i]} * banks;
+    c.bytes[i].value += u64{o.arrived[i]} * expert_bytes;
+    c.evicted[i].value += o.evicted[i];
+  }
+  c.late_failed.value += o.late_failed;
+  c.evicted_unused.value += o.evicted_unused;
+  c.dropped.value += o.dropped;
+  c.retired.value += o.retired;
+  c.hints_offered.value += o.hints_offered;
+  c.late_of_hint.value += o.late_of_hint;
+  c.guard_asked.value += o.guard_asked;
+  c.guard_refused.value += o.guard_refused;
+}
+
+}  // namespace warmset::inline v0
