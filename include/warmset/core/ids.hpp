@@ -20,7 +20,7 @@ struct layer_id {
 /// Room for one expert, all its banks. Ids from the pool's capacity on are scratch slots.
 struct slot_id {
   u32 value;
-  bool operator==(slot_id const&) const = default;
+  friend constexpr bool operator==(slot_id, slot_id) = default;  // by value: kernels compare with no_slot
 };
 
 /// A routed id as an engine hands it over: negative values are padding.

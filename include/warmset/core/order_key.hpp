@@ -10,7 +10,7 @@ namespace warmset::inline v0 {
 struct order_key {
   u64 high;
   u64 low;
-  bool operator==(order_key const&) const = default;
+  friend constexpr bool operator==(order_key, order_key) = default;  // by value: kernels compare with no_key
 };
 
 inline constexpr order_key no_key{u64_max, u64_max};

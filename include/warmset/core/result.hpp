@@ -56,7 +56,7 @@ constexpr char const* name_of(reason r) noexcept {
 struct [[nodiscard]] status {
   reason why = reason::none;
   WARMSET_HD constexpr explicit operator bool() const noexcept { return why == reason::none; }
-  bool operator==(status const&) const = default;
+  friend constexpr bool operator==(status, status) = default;  // by value: kernels compare with done
 };
 
 inline constexpr status done{};

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <concepts>
+#include <type_traits>
 
 #include "../core/pooling.hpp"
 #include "../policy/admit/always.hpp"
@@ -141,6 +142,17 @@ concept checked_bundle = detail::bundle_check<Policy>::passed;
 static_assert(policy_bundle<default_policy>, "default_policy must satisfy policy_bundle");
 static_assert(check_bundle<default_policy>());
 
+namespace detail {
+/// A byte where every part is empty: nvcc refuses a kernel parameter whose members are all empty and
+/// [[no_unique_address]].
+template <bool AllEmpty>
+struct filler {};
+template <>
+struct filler<true> {
+  u8 byte = 0;
+};
+}  // namespace detail
+
 /// The policy objects of one bundle, made from its numbers. Immutable and trivially copyable, so that a
 /// kernel takes them by value.
 template <checked_bundle Policy>
@@ -149,6 +161,10 @@ struct components {
   [[no_unique_address]] typename Policy::selector selector;
   [[no_unique_address]] typename Policy::guard guard;
   [[no_unique_address]] typename Policy::admission admission;
+  [[no_unique_address]] detail::filler<
+      std::is_empty_v<typename Policy::score> && std::is_empty_v<typename Policy::selector> &&
+      std::is_empty_v<typename Policy::guard> && std::is_empty_v<typename Policy::admission>>
+      filler{};
 
   explicit constexpr components(tuning const& numbers)
       : score(detail::make_part<typename Policy::score>(numbers)),

@@ -32,7 +32,10 @@ struct coldest {
           return no_key;
         }
         order_key const key = slots.key(s);
-        return previous < key ? key : no_key;
+        if (previous < key) {
+          return key;
+        }
+        return no_key;
       });
     }
     walk.previous = best;
