@@ -28,8 +28,8 @@ ROOMS = {
     "policy": {"core", *(f"policy/{kind}" for kind in KINDS)},
     "predict": {"core"},
     "gate": {"core"},
-    "table": {"core", "policy!concept"},
-    "move": {"core", "policy", *(f"policy/{kind}" for kind in KINDS), "table"},
+    "table": {"core", "policy", *(f"policy/{kind}" for kind in KINDS), "predict"},
+    "move": {"core", "policy", *(f"policy/{kind}" for kind in KINDS), "predict", "table"},
     "signal": {"core", "table", "move"},
 }
 _BEFORE_CUDA = set(ROOMS)
@@ -38,7 +38,8 @@ ROOMS["observe"] = set(_BEFORE_CUDA)
 ROOMS["trace"] = _BEFORE_CUDA | {"observe"}
 _HOST = _BEFORE_CUDA | {"observe", "trace"}
 ROOMS["cache.hpp"] = set(_HOST)
-ROOMS["warmset.hpp"] = _HOST | {"cache.hpp"}
+ROOMS["concurrent.hpp"] = _HOST | {"cache.hpp"}
+ROOMS["warmset.hpp"] = _HOST | {"cache.hpp", "concurrent.hpp"}
 ROOMS["cuda.hpp"] = _HOST | {"cache.hpp", "warmset.hpp", "cuda"}
 ROOMS["cuda.cuh"] = ROOMS["cuda.hpp"] | {"cuda.hpp"}
 

@@ -31,14 +31,14 @@ struct lane_leader_probe {
 /// | operation | effect |
 /// |---|---|
 /// | for_each(n, f) | f(i) for every i < n, in any order, by any lane |
-/// | min(n, f) | the smallest order_key of f(0) … f(n-1); `no_key` where n = 0 |
+/// | min_key(n, f) | the smallest order_key of f(0) … f(n-1); `no_key` where n = 0 |
 /// | any(n, p), count(n, p) | whether, and for how many i < n, p(i) holds |
 /// | append_in_order(n, p, emit) | emit(i, position) for every i with p(i), positions ascending with i; returns how many |
 /// | leader(f) | f() by one lane |
 template <class Group>
 concept lane_group = requires(Group const& group, u32 n) {
   group.for_each(n, detail::lane_probe{});
-  { group.min(n, detail::lane_key_probe{}) } -> std::same_as<order_key>;
+  { group.min_key(n, detail::lane_key_probe{}) } -> std::same_as<order_key>;
   { group.any(n, detail::lane_predicate_probe{}) } -> std::same_as<bool>;
   { group.count(n, detail::lane_predicate_probe{}) } -> std::same_as<u32>;
   {
@@ -57,7 +57,7 @@ struct one_lane {
   }
 
   template <class F>
-  WARMSET_HD constexpr order_key min(u32 n, F&& f) const {
+  WARMSET_HD constexpr order_key min_key(u32 n, F&& f) const {
     order_key best = no_key;
     for (u32 i = 0; i < n; ++i) {
       order_key const key = f(i);

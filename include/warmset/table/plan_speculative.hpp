@@ -135,7 +135,7 @@ WARMSET_HD void plan_speculative(Group const& g, table_reader<Policy> const& t, 
       --n_free;
     } else {
       // speculation whose step has passed
-      order_key const spare = g.min(h.unused != 0 ? h.capacity : 0, [&](u32 s) {
+      order_key const spare = g.min_key(h.unused != 0 ? h.capacity : 0, [&](u32 s) {
         bool const usable = slot_word::spare(t.word(s)) && !taken(s) &&
                             detail::expired<Policy>(t, s) &&
                             detail::above_floor<Policy>(t, in.row, s, w.source, n_loads);

@@ -23,11 +23,11 @@ struct coldest {
   WARMSET_HD constexpr slot_id next(Group const& group, Slots const& slots, walk_state& walk) const {
     order_key best;
     if (walk.started == 0) {
-      best = group.min(slots.size(), [&](u32 s) { return slots.evictable(s) ? slots.key(s) : no_key; });
+      best = group.min_key(slots.size(), [&](u32 s) { return slots.evictable(s) ? slots.key(s) : no_key; });
     } else {
       // keys are distinct, so that the next candidate is the smallest one above the previous
       order_key const previous = walk.previous;
-      best = group.min(slots.size(), [&](u32 s) {
+      best = group.min_key(slots.size(), [&](u32 s) {
         if (!slots.evictable(s)) {
           return no_key;
         }
