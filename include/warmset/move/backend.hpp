@@ -208,8 +208,8 @@ concept closes_without_throwing = requires(B& b) {
 /// - `arrivals(pool)`: one word per slot of the pool (core/arrival.hpp), n_slots first, n_scratch
 ///   after. The address is the same from open to the destructor.
 /// - `start(pool, orders)`: begins transfers, in ascending expert index. Each word says `loading`
-///   of the order's generation, and after **all** banks `arrived`, or `failed`. A failure is a
-///   published word and nothing else.
+///   of the order's generation; after **all** banks `arrived`; or `failed`, once no bank of the
+///   expert is under way any more. A failure is a published word and nothing else.
 /// - `poll()`: publishes what has completed by now.
 /// - `close()`: no byte is written after it; what had not arrived is published as failed.
 ///   Idempotent; the destructor does it.
