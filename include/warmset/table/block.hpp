@@ -195,12 +195,11 @@ class basic_table_view {
     selector_slots_ = reinterpret_cast<maybe_const<selector_slot_state>*>(bytes + at.selector_slots);
   }
 
-  /// A reading view of the same table.
-  WARMSET_HD operator basic_table_view<Policy, false>() const noexcept
-    requires Writable
-  {
-    return {header_, shape(), parts_, scratch_};
-  }
+  /// A reading view of the same table. A constructor: nvcc warns of a conversion function to the own type.
+  template <bool OtherWritable>
+    requires(OtherWritable && !Writable)
+  WARMSET_HD basic_table_view(basic_table_view<Policy, OtherWritable> const& other) noexcept
+      : basic_table_view(other.header_, other.shape(), other.parts_, other.scratch_) {}
 
   WARMSET_HD maybe_const<block_header>& header() const noexcept { return *header_; }
   WARMSET_HD maybe_const<layer_record>& layer(u32 row) const noexcept { return layers_[row]; }
@@ -279,6 +278,9 @@ class basic_table_view {
   }
 
  private:
+  template <checked_bundle, bool>
+  friend class basic_table_view;
+
   maybe_const<block_header>* header_ = nullptr;
   maybe_const<layer_record>* layers_ = nullptr;
   maybe_const<expert_record>* experts_ = nullptr;
