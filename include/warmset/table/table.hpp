@@ -100,8 +100,10 @@ class table {
     if (!speculates<Policy> && numbers.speculative_slots != 0) {
       throw config_error("speculative_slots = ", numbers.speculative_slots, " in a bundle whose predictor is none");
     }
-    if (size.capacity != 0 && kept_for_hints + (keeps_reserve<Policy> ? 1 : 0) > size.capacity) {
-      throw config_error("speculative_slots = ", kept_for_hints, " of a capacity of ", size.capacity, " leave nothing for demand");
+    if constexpr (speculates<Policy>) {
+      if (size.capacity != 0 && kept_for_hints + (keeps_reserve<Policy> ? 1 : 0) > size.capacity) {
+        throw config_error("speculative_slots = ", kept_for_hints, " of a capacity of ", size.capacity, " leave nothing for demand");
+      }
     }
     if (size.capacity != 0 && u64{floor} * rows.size() > size.capacity) {
       throw config_error("a floor of ", floor, " slots for each of ", rows.size(), " layers exceeds the capacity of ", size.capacity);
