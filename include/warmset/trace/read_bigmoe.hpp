@@ -159,7 +159,8 @@ class bigmoe_reader {
     ids_.push_back(expert);
     bool const repeated = looked_up_[expert] == event_stamp_;
     looked_up_[expert] = event_stamp_;
-    out_.parts.residency.push_back(repeated ? residency::repeat : static_cast<residency>(flag));
+    out_.parts.residency.push_back(repeated ? recorded_access::repeat
+                                            : static_cast<recorded_access>(flag));
     out_.parts.weights.push_back(weight);
     ++n_ranks_;
   }

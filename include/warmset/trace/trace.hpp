@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <span>
@@ -50,7 +51,7 @@ using column = std::vector<T, detail::uninitialized_allocator<T>>;
 inline constexpr u16 padding = 0xFFFF;
 
 /// Values of the residency column: what the recording engine's own cache did.
-enum class residency : u8 {
+enum class recorded_access : u8 {
   miss,   ///< not resident at the start of its event
   hit,    ///< resident at the start of its event
   repeat  ///< padding, or an expert that its event has already looked up: no look-up of its own
@@ -97,8 +98,8 @@ struct event {
   layer_id layer;
   u32 n_tokens;
   u32 k;
-  std::span<u16 const> ids;                     ///< [n_tokens][k] in rank order, `padding` for none
-  std::span<trace::residency const> residency;  ///< one per id, or empty
+  std::span<u16 const> ids;                    ///< [n_tokens][k] in rank order, `padding` for none
+  std::span<recorded_access const> residency;  ///< one per id, or empty
   u32 lookahead_width;
   std::span<u16 const> lookahead;  ///< [n_tokens][lookahead_width], best first; `padding`, or empty
   std::span<float const> weights;  ///< one per id, or empty
@@ -120,7 +121,7 @@ struct contents {
   std::string source;  ///< where the routes are from
   std::vector<block> blocks;
   column<u16> ids;                     ///< all blocks, one after the other
-  column<trace::residency> residency;  ///< one per id
+  column<recorded_access> residency;   ///< one per id
   u32 lookahead_width = 0;             ///< ids per token in `lookahead`; 0 without that column
   column<u16> lookahead;               ///< [token row][lookahead_width]
   column<float> weights;               ///< one per id, as the engine applied them
@@ -137,45 +138,67 @@ struct fault {
 
 namespace detail {
 
-/// Whether one of the four 16-bit lanes is zero.
-constexpr bool has_zero_lane(u64 x) noexcept {
-  return ((x - 0x0001'0001'0001'0001ull) & ~x & 0x8000'8000'8000'8000ull) != 0;
+/// The same value in each of the four 16-bit lanes of a word.
+constexpr u64 in_lanes(u64 value) noexcept {
+  return value * 0x0001'0001'0001'0001ull;
 }
 
 constexpr u64 rotate_lanes(u64 x, u32 lanes) noexcept {
   return lanes == 0 ? x : (x << (16 * lanes)) | (x >> (64 - 16 * lanes));
 }
 
-inline u64 four_ids(u16 const* ids) noexcept {
-  return u64{ids[0]} | (u64{ids[1]} << 16) | (u64{ids[2]} << 32) | (u64{ids[3]} << 48);
-}
-
-/// Rows of K ids, K a multiple of 4: whether all ids are below the bound and distinct within their
-/// row. Word-wise, because this is what loading costs beyond reading the bytes.
-template <u32 K>
+/// Rows of 4 * Words ids: whether all ids are below the bound and distinct within their row. Four ids a word and no
+/// branch, so that compilers can put several rows into one register: this is what loading costs beyond copying.
+template <u32 Words>
 bool rows_are_plain(u16 const* ids, u64 n_rows, u32 n_experts) noexcept {
-  constexpr u32 words = K / 4;
-  u16 largest = 0;
-  bool repeated = false;
-  for (u64 row = 0; row < n_rows; ++row, ids += K) {
-    u64 word[words];
-    for (u32 i = 0; i < words; ++i) {
-      word[i] = four_ids(ids + 4 * i);
-    }
-    for (u32 i = 0; i < K; ++i) {
-      largest = ids[i] > largest ? ids[i] : largest;
-    }
-    for (u32 i = 0; i < words; ++i) {
-      repeated |= has_zero_lane(word[i] ^ rotate_lanes(word[i], 1));
-      repeated |= has_zero_lane(word[i] ^ rotate_lanes(word[i], 2));
-      for (u32 j = i + 1; j < words; ++j) {
-        for (u32 turn = 0; turn < 4; ++turn) {
-          repeated |= has_zero_lane(word[i] ^ rotate_lanes(word[j], turn));
+  if (n_experts > 0x8000) {
+    return false;
+  }
+  constexpr u64 tops = in_lanes(0x8000);
+  u64 const bias = in_lanes(0x8000 - n_experts);
+  constexpr u64 chunk = 256;
+  auto check = [&](u64 n) {
+    // A top bit shows an id from 0x8000 on, an id at or above the bound, or a difference of 0. While no id has its
+    // top bit, no lane carries into or borrows from the next.
+    u64 seen = 0;
+    for (u64 row = 0; row < n; ++row) {
+      u64 word[Words];
+      for (u32 i = 0; i < Words; ++i) {
+        std::memcpy(&word[i], ids + 4 * (row * Words + i), 8);
+        seen |= word[i] | (word[i] + bias);
+      }
+      for (u32 i = 0; i < Words; ++i) {
+        seen |= tops - (word[i] ^ rotate_lanes(word[i], 1));
+        seen |= tops - (word[i] ^ rotate_lanes(word[i], 2));
+        for (u32 j = i + 1; j < Words; ++j) {
+          for (u32 turn = 0; turn < 4; ++turn) {
+            seen |= tops - (word[i] ^ rotate_lanes(word[j], turn));
+          }
         }
       }
     }
+    return (seen & tops) == 0;
+  };
+  for (; n_rows >= chunk; n_rows -= chunk, ids += chunk * Words * 4) {
+    if (!check(chunk)) {
+      return false;
+    }
   }
-  return largest < n_experts && !repeated;
+  return check(n_rows);
+}
+
+/// The word-wise check where the width allows it; false says nothing.
+inline bool rows_are_plain(u16 const* ids, u64 n_rows, u32 k, u32 n_experts) noexcept {
+  switch (k) {
+  case 4:
+    return rows_are_plain<1>(ids, n_rows, n_experts);
+  case 8:
+    return rows_are_plain<2>(ids, n_rows, n_experts);
+  case 12:
+    return rows_are_plain<3>(ids, n_rows, n_experts);
+  default:
+    return false;
+  }
 }
 
 /// Remembers which ids a row has shown, without clearing between rows.
@@ -204,8 +227,7 @@ class row_marks {
 /// First id of the rows that is neither below n_experts nor padding, or repeats an id of its row.
 inline std::optional<fault> check_rows(u16 const* ids, u64 n_rows, u32 k, u32 n_experts, u64 ids_at,
                                        fault::list where) {
-  if ((k == 4 && rows_are_plain<4>(ids, n_rows, n_experts)) ||
-      (k == 8 && rows_are_plain<8>(ids, n_rows, n_experts))) {
+  if (rows_are_plain(ids, n_rows, k, n_experts)) {
     return std::nullopt;
   }
   row_marks marks(n_experts);
@@ -274,7 +296,7 @@ class recording {
   std::string const& source() const noexcept { return parts_.source; }
   std::vector<block> const& blocks() const noexcept { return parts_.blocks; }
   std::span<u16 const> ids() const noexcept { return parts_.ids; }
-  std::span<trace::residency const> residency() const noexcept { return parts_.residency; }
+  std::span<recorded_access const> residency() const noexcept { return parts_.residency; }
   u32 lookahead_width() const noexcept { return parts_.lookahead_width; }
   std::span<u16 const> lookahead() const noexcept { return parts_.lookahead; }
   std::span<float const> weights() const noexcept { return parts_.weights; }
@@ -316,8 +338,8 @@ class recording {
                  b.k,
                  {parts_.ids.data() + ids_at, n_ids},
                  parts_.residency.empty()
-                     ? std::span<trace::residency const>()
-                     : std::span<trace::residency const>(parts_.residency.data() + ids_at, n_ids),
+                     ? std::span<recorded_access const>()
+                     : std::span<recorded_access const>(parts_.residency.data() + ids_at, n_ids),
                  width,
                  width == 0 ? std::span<u16 const>()
                             : std::span<u16 const>(parts_.lookahead.data() + tokens_at * width,
@@ -422,7 +444,7 @@ class recording {
       }
     }
     for (std::size_t i = 0; i < parts.residency.size(); ++i) {
-      if (static_cast<u8>(parts.residency[i]) > static_cast<u8>(residency::repeat)) {
+      if (static_cast<u8>(parts.residency[i]) > static_cast<u8>(recorded_access::repeat)) {
         return fault{fault::list::residency, i,
                      "residency " + std::to_string(static_cast<u32>(parts.residency[i])) +
                          " is none of miss, hit, repeat"};
