@@ -427,7 +427,8 @@ struct ignore_step {
 /// O(look-ups * log slots).
 template <class Observer>
 oracle_report belady(next_uses const& uses, capacity room, Observer&& observer) {
-  return detail::oracle_player<false, std::remove_reference_t<Observer>>(uses, room, observer)
+  return detail::oracle_player<detail::oracle_rule::install_all, std::remove_reference_t<Observer>>(
+             uses, room, observer)
       .play();
 }
 inline oracle_report belady(next_uses const& uses, capacity room) {

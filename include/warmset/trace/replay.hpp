@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "../observe/observer.hpp"
+#include "../table/bundles.hpp"
+#include "../table/table.hpp"
+#include "trace.hpp"
+
+namespace warmset::inline v0 {
+namespace trace {
+
+/// What a replay knows of one layer in one phase. Unit: experts, one per distinct id of an event.
+struct replay_counts {
+  total_counters counted{};  ///< by the cache's own observer
+  u64 wasted = 0;            ///< installs of this phase that were evicted without a further use
+};
+
+/// What a policy reached, by layer row and phase.
+struct replay_report {
+  std::vector<std::array<replay_counts, n_phases>> by_layer;
+};
+
+/// Token rows of the selected events, by layer row and phase: how many tokens each layer has worked on. The last
+/// layer of a prompt may have fewer than the others. O(blocks * layers).
+inline std::vector<std::array<u64, n_phases>> count_token_rows(recording const& r,
+                                                               selection const& which = {}) {
+  std::vector<std::array<u64, n_phases>> rows(r.geometry().layers().size());
+  for (block const& b : r.blocks()) {
+    if (which.contains(b)) {
+      for (u32 row = b.first_row; row < b.first_row + b.n_rows; ++row) {
+        rows[row][static_cast<u32>(b.phase)] += u64{b.n_steps} * b.n_tokens;
+      }
+    }
+  }
+  return rows;
+}
+
+namespace detail {
+
+/// Follows each install to its end, without asking the cache for evictions: an expert that is loaded again, or that
+/// is not resident at the end, has been evicted.
+class install_lives {
+ public:
+  install_lives(geometry const& g, replay_report& report) : report_(report) {
+    u32 keys = 0;
+    for (layer_geometry const& layer : g.layers()) {
+      first_key_.push_back(keys);
+      keys += layer.n_experts;
+    }
+    life_.assign(keys, used);
+  }
+
+  void use(u32 row, u32 expert) noexcept { life_[first_key_[row] + expert] = used; }
+
+  void install(u32 row, u32 expert, phase p) noexcept {
+    u8& life = life_[first_key_[row] + expert];
+    count_waste(row, life);
+    life = static_cast<u8>(p);
+  }
+
+  template <class IsResident>
+  void finish(geometry const& g, IsResident&& is_resident) {
+    for (u32 row = 0; row < first_key_.size(); ++row) {
+      layer_geometry const& layer = g.layers()[row];
+      for (u32 expert = 0; expert < layer.n_experts; ++expert) {
+        u8 const life = life_[first_key_[row] + expert];
+        if (life != used && !is_resident(expert_key{layer.layer, expert_id{expert}})) {
+          count_waste(row, life);
+        }
+      }
+    }
+  }
+
+ private:
+  /// A life is the phase of an install that has not been used since, or this.
+  static constexpr u8 used = n_phases;
+
+  void count_waste(u32 row, u8 life) noexcept {
+    if (life != used) {
+      ++report_.by_layer[row][life].wasted;
+    }
+  }
+
+  replay_report& report_;
+  std::vector<u32> first_key_;
+  std::vector<u8> life_;
+};
+
+struct ignore_decision {
+  template <class Decision>
+  void operator()(event const&, Decision const&) const noexcept {}
+};
+
+}  // namespace detail
+
+/// Plays the selected events of a recording through a cache, one step per event, in recorded order and from the
+/// state that the cache is in.
+///
+/// @param cache    `step(layer, ids, phase)` decides, its result has the spans `experts` and `how`; `is_resident`
+///                 and `observer().total(row, phase)` are read at the end. Its layers must be the recording's, and
+///                 its observer new. `cache<Policy, move::immediate, observe::counting>` and `byte_pool` are such.
+/// @param on_step  called as on_step(event, decision) after each step, while the decision's spans are valid
+///
+/// O(ids), and what the policy costs. Allocates before the first step only.
+template <class Cache, class OnStep = detail::ignore_decision>
+replay_report replay(recording const& r, selection const& which, Cache& cache,
+                     OnStep&& on_step = {}) {
+  geometry const& g = r.geometry();
+  replay_report report;
+  report.by_layer.resize(g.layers().size());
+  detail::install_lives lives(g, report);
+
+  std::span<u16 const> const all = r.ids();
+  bool const padded = std::find(all.begin(), all.end(), padding) != all.end();
+  std::vector<routed_id> converted;
+  auto const decide = [&](event const& e) {
+    if (!padded) {
+      return cache.step(e.layer, e.ids, e.phase);
+    }
+    converted.clear();
+    for (u16 id : e.ids) {
+      converted.push_back(routed(id));
+    }
+    return cache.step(e.layer, std::span<routed_id const>(converted), e.phase);
+  };
+  for_each_event(r, which, [&](event const& e) {
+    auto const decision = decide(e);
+    for (std::size_t i = 0; i < decision.experts.size(); ++i) {
+      switch (decision.how[i]) {
+      case access_kind::load:
+        lives.install(e.row, decision.experts[i], e.phase);
+        break;
+      case access_kind::declined:
+      case access_kind::overflow_miss:
+        break;
+      default:
+        lives.use(e.row, decision.experts[i]);
+      }
+    }
+    on_step(e, decision);
+  });
+  lives.finish(g, [&](expert_key key) { return cache.is_resident(key); });
+  for (u32 row = 0; row < report.by_layer.size(); ++row) {
+    for (u32 p = 0; p < n_phases; ++p) {
+      report.by_layer[row][p].counted = cache.observer().total(row, static_cast<phase>(p));
+    }
+  }
+  return report;
+}
+
+/// One pool of a number of bytes for the experts of all layers, whatever their sizes: every expert has a slot of
+/// its own and the bytes are the limit. For replay only, as no allocation of slots can be shared like this.
+///
+/// A step installs all that it misses; then residents are evicted in the order of the bundle's selector until the
+/// bytes fit, never one that the step demands. So a step wider than the budget leaves the pool above it, and no step
+/// overflows. The bundle's own pooling does not matter.
+///
+/// The constructor throws config_error where the numbers are out of range. Steps allocate nothing.
+template <checked_bundle Bundle>
+class byte_pool {
+ public:
+  using policy = bundles::shared<Bundle>;
+
+  /// What a step decided; the spans live until the next one.
+  struct decision {
+    plan_kind kind;
+    std::span<u32 const> experts;      ///< distinct, in order of last occurrence
+    std::span<u32 const> slots;        ///< one per expert
+    std::span<access_kind const> how;  ///< one per expert
+  };
+
+  byte_pool(geometry model, u64 budget_bytes, tuning numbers = Bundle::numbers)
+      : model_(std::move(model)), budget_(budget_bytes),
+        table_(model_.layers(), all_experts(model_), numbers),
+        arrivals_(all_experts(model_).reserved, 0u) {
+    observer_.open(model_);
+    for (layer_geometry const& layer : model_.layers()) {
+      row_of_.resize(layer.layer.value + 1, u32_max);
+      row_of_.back() = static_cast<u32>(bytes_.size());
+      bytes_.push_back(layer.expert_bytes());
+    }
+  }
+
+  /// The layer must be one of the model's.
+  template <class Id>
+  decision step(layer_id layer, std::span<Id const> ids, phase p) noexcept {
+    u32 const row = row_of_[layer.value];
+    auto const& view = table_.view();
+    plan_demand<policy>(one_lane{}, view, step_input{row, p, model_tick_}, ids.data(),
+                        static_cast<u32>(ids.size()), workspace_, plan_);
+    outcome& out = observer_.record(row, p);
+    if (plan_.kind == plan_kind::step) {
+      (void)commit<policy>(one_lane{}, view, plan_, out);
+      model_tick_ += plan_.n;
+      for (u32 j = 0; j < plan_.n_loads; ++j) {
+        u32 const slot = plan_.loads[j].slot;
+        arrivals_[slot] = arrival::word(view.generation(slot), transfer::arrived);
+      }
+      settle<policy>(one_lane{}, view, arrivals_.data(), out);
+      used_ += plan_.n_loads * bytes_[row];
+      reclaim<policy>(
+          view, model_tick_, plan_, [this] { return used_ <= budget_; },
+          [this](u32 from, u32) { used_ -= bytes_[from]; }, out);
+    } else {
+      record_uncommitted<policy>(plan_, out);
+    }
+    observer_.close(row, p);
+    return {plan_.kind, {plan_.expert, plan_.n}, {plan_.slot, plan_.n}, {plan_.how, plan_.n}};
+  }
+
+  bool is_resident(expert_key key) const noexcept {
+    table_reader<policy> const view = table_.view();
+    return (view.expert(view.index_of(row_of_[key.layer.value], key.expert.value)).where &
+            expert_word::slot_mask) != 0;
+  }
+  /// Bytes of the residents.
+  u64 used_bytes() const noexcept { return used_; }
+  observe::counting& observer() noexcept { return observer_; }
+  audit_result audit() const { return warmset::audit<policy>(table_.view()); }
+
+ private:
+  static pool_size all_experts(geometry const& g) {
+    u64 n = 0;
+    for (layer_geometry const& layer : g.layers()) {
+      n += layer.n_experts;
+    }
+    if (n > max_slots) {
+      throw config_error("a pool for all of ", n, " experts is not possible");
+    }
+    return {static_cast<u32>(n), static_cast<u32>(n)};
+  }
+
+  geometry model_;
+  u64 budget_;
+  table<policy> table_;
+  std::vector<u32> arrivals_;
+  std::vector<u32> row_of_;  // by layer id
+  std::vector<u64> bytes_;   // of an expert, by row
+  observe::counting observer_;
+  u64 used_ = 0;
+  u32 model_tick_ = 0;
+  workspace_of<policy> workspace_;
+  plan_of<policy> plan_;
+};
+
+}  // namespace trace
+}  // namespace warmset::inline v0
