@@ -199,7 +199,19 @@ class basic_table_view {
   template <bool OtherWritable>
     requires(OtherWritable && !Writable)
   WARMSET_HD basic_table_view(basic_table_view<Policy, OtherWritable> const& other) noexcept
-      : basic_table_view(other.header_, other.shape(), other.parts_, other.scratch_) {}
+      : header_(other.header_),
+        layers_(other.layers_),
+        experts_(other.experts_),
+        scores_(other.scores_),
+        words_(other.words_),
+        scratch_(other.scratch_),
+        owners_(other.owners_),
+        generations_(other.generations_),
+        targets_(other.targets_),
+        in_flight_(other.in_flight_),
+        selector_pool_(other.selector_pool_),
+        selector_slots_(other.selector_slots_),
+        parts_(other.parts_) {}
 
   WARMSET_HD maybe_const<block_header>& header() const noexcept { return *header_; }
   WARMSET_HD maybe_const<layer_record>& layer(u32 row) const noexcept { return layers_[row]; }

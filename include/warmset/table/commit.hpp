@@ -40,6 +40,7 @@ WARMSET_HD void make_free(table_writer<Policy> const& t, u32 slot) {
   t.header().free_hint = min_of(t.header().free_hint, slot);
 }
 
+/// Evicts the expert of a slot; the caller frees the slot or gives it away. One lane.
 template <class Policy>
 WARMSET_HD void evict(table_writer<Policy> const& t, u32 slot, intent by, clocks now, outcome& out) {
   if constexpr (score_detail::has_evict_hook<typename Policy::score>) {
@@ -48,7 +49,6 @@ WARMSET_HD void evict(table_writer<Policy> const& t, u32 slot, intent by, clocks
     }
   }
   detach<Policy>(t, slot, out);
-  make_free<Policy>(t, slot);
   ++out.evicted[static_cast<u32>(by)];
 }
 
@@ -133,21 +133,21 @@ WARMSET_HD status commit(Group const& g, table_writer<Policy> const& t, plan_of<
   u32 const n = p.n;
   clocks const before = t.now(p.row, p.model_tick);
   bool const is_demand = p.for_intent == intent::demand;
+  bool const only_hits_and_loads = h.in_flight == 0 && h.unused == 0 && p.n_declined == 0;
 
   if (p.n_loads != 0 || p.n_trims != 0) {
     g.leader([&] {
       t.parts().selector.apply(t, p.walk);
       for (u32 j = 0; j < p.n_trims; ++j) {
         detail::evict<Policy>(t, p.trims[j], p.for_intent, before, out);
-      }
-      for (u32 j = 0; j < p.n_loads; ++j) {
-        if (t.word(p.loads[j].slot) != 0) {
-          detail::evict<Policy>(t, p.loads[j].slot, p.for_intent, before, out);
-        }
+        detail::make_free<Policy>(t, p.trims[j]);
       }
       for (u32 j = 0; j < p.n_loads; ++j) {
         u32 const slot = p.loads[j].slot;
         u32 const expert = p.loads[j].expert;
+        if (t.word(slot) != 0) {
+          detail::evict<Policy>(t, slot, p.for_intent, before, out);
+        }
         expert_record& record = t.expert(t.index_of(p.row, expert));
         u32 word = slot_word::of(slot_state::reserved);
         if constexpr (speculates<Policy>) {
@@ -197,22 +197,33 @@ WARMSET_HD status commit(Group const& g, table_writer<Policy> const& t, plan_of<
       t.parts().score.on_demand(state, now);
     });
     g.leader([&] {
-      for (u32 i = 0; i < n; ++i) {
-        access_kind const how = p.how[i];
-        ++out[how];
-        if (how == access_kind::declined) {
-          continue;
-        }
-        u32 const slot = p.slot[i];
-        if constexpr (speculates<Policy>) {
-          if ((t.word(slot) & slot_word::unused) != 0) {
-            t.word(slot) &= ~slot_word::unused;
-            t.target(slot) = 0;
-            --h.unused;
-            out.late_of_hint += how == access_kind::late ? 1 : 0;
+      // with nothing in flight and nothing declined, what is no load is a hit
+      if (only_hits_and_loads) {
+        out[access_kind::hit] += n - p.n_loads;
+        out[access_kind::load] += p.n_loads;
+        if constexpr (!std::is_empty_v<typename Policy::selector::slot_state>) {
+          for (u32 i = 0; i < n; ++i) {
+            t.parts().selector.on_touch(t, p.slot[i]);
           }
         }
-        t.parts().selector.on_touch(t, slot);
+      } else {
+        for (u32 i = 0; i < n; ++i) {
+          access_kind const how = p.how[i];
+          ++out[how];
+          if (how == access_kind::declined) {
+            continue;
+          }
+          u32 const slot = p.slot[i];
+          if constexpr (speculates<Policy>) {
+            if ((t.word(slot) & slot_word::unused) != 0) {
+              t.word(slot) &= ~slot_word::unused;
+              t.target(slot) = 0;
+              --h.unused;
+              out.late_of_hint += how == access_kind::late ? 1 : 0;
+            }
+          }
+          t.parts().selector.on_touch(t, slot);
+        }
       }
       layer_record& layer = t.layer(p.row);
       layer.step = before.step + 1;

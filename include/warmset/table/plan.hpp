@@ -97,7 +97,8 @@ namespace detail {
 template <class Policy>
 class candidate_view {
  public:
-  WARMSET_HD candidate_view(table_reader<Policy> table, u32 model_tick) noexcept
+  /// @param table  must outlive the view
+  WARMSET_HD candidate_view(table_reader<Policy> const& table, u32 model_tick) noexcept
       : table_(table), now_(table.now(0, model_tick)) {}
 
   WARMSET_HD u32 size() const noexcept { return table_.header().capacity; }
@@ -125,7 +126,7 @@ class candidate_view {
     }
   }
 
-  table_reader<Policy> table_;
+  table_reader<Policy> const& table_;
   clocks now_;
 };
 

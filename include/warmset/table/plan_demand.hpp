@@ -15,60 +15,55 @@ struct step_input {
 
 namespace detail {
 
-/// Distinct valid ids of the row in the order of their last occurrence; marks them.
+/// Distinct valid ids of the row in the order of their last occurrence; marks them, returns how many.
 template <class Policy, lane_group Group, class Id>
-WARMSET_HD void find_distinct(Group const& g, u32 n_experts, Id const* ids, u32 n_ids,
-                              workspace_of<Policy>& w, plan_of<Policy>& p) {
-  auto const valid = [=](u32 i) {
-    return static_cast<i64>(ids[i]) >= 0 && static_cast<i64>(ids[i]) < static_cast<i64>(n_experts);
-  };
+WARMSET_HD u32 find_distinct(Group const& g, u32 n_experts, Id const* ids, u32 n_ids,
+                             workspace_of<Policy>& w, plan_of<Policy>& p) {
+  static_assert(sizeof(Id) <= sizeof(u32), "routed ids have at most 32 bits");
   g.for_each((n_experts + 31) / 32, [&](u32 i) { w.marked[i] = 0; });
-  // Up to this many ids each looks for a later twin; above, the last position per expert is noted.
-  constexpr u32 quadratic = 32;
-  u32 n = 0;
-  if (n_ids <= quadratic) {
-    n = g.append_in_order(
-        n_ids,
-        [&](u32 i) {
-          if (!valid(i)) {
-            return false;
-          }
-          for (u32 j = i + 1; j < n_ids; ++j) {
-            if (ids[j] == ids[i]) {
-              return false;
-            }
-          }
-          return true;
-        },
-        [&](u32 i, u32 at) { p.expert[at] = static_cast<u32>(ids[i]); });
-  } else {
-    g.leader([&] {
-      for (u32 i = 0; i < n_ids; ++i) {
-        if (valid(i)) {
-          w.position[static_cast<u32>(ids[i])] = i;
-        }
-      }
-    });
-    n = g.append_in_order(
-        n_ids, [&](u32 i) { return valid(i) && w.position[static_cast<u32>(ids[i])] == i; },
-        [&](u32 i, u32 at) { p.expert[at] = static_cast<u32>(ids[i]); });
-  }
+  // Nearly every step names distinct valid experts: marking them finds that out.
+  constexpr u32 likely_distinct = 64;
   g.leader([&] {
-    p.n = n;
-    p.sentinels = 0;
-    p.out_of_range = 0;
-    for (u32 i = 0; i < n; ++i) {
-      w.mark(p.expert[i]);
-    }
-    if (n != n_ids) {
-      for (u32 i = 0; i < n_ids; ++i) {
-        if (!valid(i)) {
-          ++(static_cast<i64>(ids[i]) < 0 ? p.sentinels : p.out_of_range);
+    u32 distinct = 0;
+    if (n_ids <= likely_distinct && n_ids <= n_experts) {
+      for (; distinct < n_ids; ++distinct) {
+        u32 const id = static_cast<u32>(ids[distinct]);  // negative ids become large
+        if (id >= n_experts || w.is_marked(id)) {
+          break;
         }
+        w.mark(id);
+        p.expert[distinct] = id;
       }
     }
-    p.duplicates = n_ids - n - p.sentinels - p.out_of_range;
+    p.n = distinct;
   });
+  if (p.n == n_ids) {
+    return n_ids;
+  }
+  g.for_each((n_experts + 31) / 32, [&](u32 i) { w.marked[i] = 0; });
+  auto const valid = [=](u32 i) { return static_cast<u32>(ids[i]) < n_experts; };
+  g.leader([&] {
+    for (u32 i = 0; i < n_ids; ++i) {
+      if (valid(i)) {
+        w.position[static_cast<u32>(ids[i])] = i;
+        w.mark(static_cast<u32>(ids[i]));
+      }
+    }
+  });
+  return g.append_in_order(
+      n_ids, [&](u32 i) { return valid(i) && w.position[static_cast<u32>(ids[i])] == i; },
+      [&](u32 i, u32 at) { p.expert[at] = static_cast<u32>(ids[i]); });
+}
+
+/// Counts the ids that named no further expert. One lane.
+template <class Policy, class Id>
+WARMSET_HD void count_skipped(u32 n_experts, Id const* ids, u32 n_ids, plan_of<Policy>& p) {
+  for (u32 i = 0; i < n_ids; ++i) {
+    if (static_cast<u32>(ids[i]) >= n_experts) {
+      ++(static_cast<i64>(ids[i]) < 0 ? p.sentinels : p.out_of_range);
+    }
+  }
+  p.duplicates = n_ids - p.n - p.sentinels - p.out_of_range;
 }
 
 /// Gives the entries of kind `kind` scratch slots, in waves of the free ones. Returns false where none is
@@ -244,7 +239,7 @@ WARMSET_HD u32 find_sources(Group const& g, table_reader<Policy> const& t, u32 r
 ///             misses take their slots in ascending expert index. With more misses than slots the last ones
 ///             in demand order are declined.
 ///
-/// Complexity: O(ids^2) up to 32 ids, O(ids) above; O(1) per hit; per miss one step of the selector's walk.
+/// Complexity: O(ids + experts / 32); O(1) per hit; per miss one step of the selector's walk.
 template <class Policy, lane_group Group, class Id>
 WARMSET_HD void plan_demand(Group const& g, table_reader<Policy> const& t, step_input in,
                             Id const* ids, u32 n_ids, workspace_of<Policy>& w,
@@ -262,14 +257,23 @@ WARMSET_HD void plan_demand(Group const& g, table_reader<Policy> const& t, step_
     p.n_waves = 0;
     p.n_declined = 0;
     p.free_hint = h.free_hint;
+    p.sentinels = 0;
+    p.out_of_range = 0;
+    p.duplicates = 0;
     p.hints_offered = 0;
     p.guard_asked = 0;
     p.guard_refused = 0;
     p.no_victim = {};
     p.walk = {};
   });
-  detail::find_distinct<Policy>(g, t.layer(in.row).n_experts, ids, n_ids, w, p);
-  u32 const n = p.n;
+  u32 const n_experts = t.layer(in.row).n_experts;
+  u32 const n = detail::find_distinct<Policy>(g, n_experts, ids, n_ids, w, p);
+  g.leader([&] {
+    p.n = n;
+    if (n != n_ids) {
+      detail::count_skipped<Policy>(n_experts, ids, n_ids, p);
+    }
+  });
   if (n == 0) {
     g.leader([&] { p.kind = plan_kind::empty; });
     return;
@@ -291,9 +295,12 @@ WARMSET_HD void plan_demand(Group const& g, table_reader<Policy> const& t, step_
           p.how[i] = access_kind::overflow_hit;
           return !is_resident;  // in flight is not resident
         }
-        p.how[i] = !is_resident                       ? access_kind::late
-                   : (word & slot_word::unused) != 0 ? access_kind::first_use
-                                                      : access_kind::hit;
+        p.how[i] = access_kind::hit;
+        if (!is_resident) {
+          p.how[i] = access_kind::late;
+        } else if (speculates<Policy> && (word & slot_word::unused) != 0) {
+          p.how[i] = access_kind::first_use;
+        }
         return false;
       },
       [&](u32 i, u32 at) { w.miss[at] = i; });

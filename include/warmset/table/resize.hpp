@@ -98,6 +98,7 @@ u32 reclaim(table_writer<Policy> const& t, u32 model_tick, plan_of<Policy> const
       continue;
     }
     detail::evict<Policy>(t, candidate.value, intent::demand, t.now(row, model_tick), out);
+    detail::make_free<Policy>(t, candidate.value);
     evicted(row, expert);
     ++n;
   }
