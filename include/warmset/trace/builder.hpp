@@ -10,8 +10,8 @@ namespace trace {
 
 /// Puts events, handed over in recorded order, together to the fewest blocks.
 ///
-/// Members of `parts` other than `blocks` and `ids` are the caller's; `add` appends to these two. What it
-/// is given is checked when the recording is made. O(1) amortized per id.
+/// Members of `parts` other than `blocks` and `ids` are the caller's; `add` appends to these two.
+/// What it is given is checked when the recording is made. O(1) amortized per id.
 class builder {
  public:
   contents parts;
@@ -50,8 +50,8 @@ class builder {
   }
 
  private:
-  /// While a block is open: n_steps counts the complete steps before the current one, of which `filled_` rows
-  /// are there.
+  /// While a block is open: n_steps counts the complete steps before the current one, of which
+  /// `filled_` rows are there.
   bool extends(u32 sequence, u32 position, phase what, u32 row, u32 n_tokens,
                u32 k) const noexcept {
     if (filled_ == 0 || sequence != open_.sequence || what != open_.phase ||

@@ -38,7 +38,8 @@ void store_le(std::byte* p, T value) noexcept {
   }
 }
 
-/// Fills a column of u8-, u16- or f32-like values from little-endian bytes: a memcpy on most machines.
+/// Fills a column of u8-, u16- or f32-like values from little-endian bytes: a memcpy on most
+/// machines.
 template <class T>
 void load_column(column<T>& to, std::byte const* from, std::size_t n) {
   to.resize(n);
@@ -130,9 +131,9 @@ class byte_cursor {
 
 }  // namespace detail
 
-/// Checksum of a byte sequence in 64-bit little-endian words, the last one filled up with zeros; the length is part
-/// of it. Four independent lanes, so that it runs at several words per multiplication latency. It finds damage; it
-/// does not resist an adversary. O(bytes).
+/// Checksum of a byte sequence in 64-bit little-endian words, the last one filled up with zeros;
+/// the length is part of it. Four independent lanes, so that it runs at several words per
+/// multiplication latency. It finds damage; it does not resist an adversary. O(bytes).
 inline u64 checksum(std::span<std::byte const> bytes) noexcept {
   constexpr u64 factor = 0x9E37'79B9'7F4A'7C15ull;
   u64 lane[4] = {1, 2, 3, 4};

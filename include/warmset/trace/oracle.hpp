@@ -27,8 +27,8 @@ struct capacity {
   static constexpr capacity shared_bytes(u64 n) noexcept { return {unit::shared_bytes, n}; }
 };
 
-/// Look-ups of one layer and phase by how an oracle served them. Unit: experts, one per distinct id of an event,
-/// unless the name says otherwise.
+/// Look-ups of one layer and phase by how an oracle served them. Unit: experts, one per distinct id
+/// of an event, unless the name says otherwise.
 struct oracle_counts {
   u64 hits = 0;             ///< resident at the start of the event
   u64 installs = 0;         ///< misses that got room
@@ -93,15 +93,16 @@ struct oracle_step {
   u64 read_bytes;
 };
 
-/// The selected events of a recording as distinct experts, each with the event that uses it next. Made once and
-/// played at many capacities. O(ids) time and space.
+/// The selected events of a recording as distinct experts, each with the event that uses it next.
+/// Made once and played at many capacities. O(ids) time and space.
 class next_uses {
  public:
   static constexpr u32 never = u32_max;
-  /// Most (layer, expert) pairs: above any model, and it bounds what an odd trace can make an oracle allocate.
+  /// Most (layer, expert) pairs: above any model, and it bounds what an odd trace can make an
+  /// oracle allocate.
   static constexpr u64 max_experts = u64{1} << 26;
 
-  /// Throws config_error where the geometry has more than `max_experts` or 2^32 − 2 events or more.
+  /// Throws config_error where the geometry has more than `max_experts` or 2^32 - 2 events or more.
   explicit next_uses(recording const& r, selection const& which = {}) {
     u64 experts = 0;
     for (layer_geometry const& layer : r.geometry().layers()) {
@@ -197,13 +198,14 @@ class next_uses {
 
 namespace detail {
 
-/// Residents of one pool, farthest next use first. Entries that a later use has overtaken stay in the heap until
-/// they come up or until most of it is such entries.
+/// Residents of one pool, farthest next use first. Entries that a later use has overtaken stay in
+/// the heap until they come up or until most of it is such entries.
 class farthest_first {
  public:
   u64 used = 0;  ///< slots or bytes, as the owner counts
 
-  /// `fresh` breaks ties: of equal next uses, an expert that the event brings goes before an older resident.
+  /// `fresh` breaks ties: of equal next uses, an expert that the event brings goes before an older
+  /// resident.
   void push(std::vector<u32> const& next_of, u32 key, u32 next, bool fresh) {
     if (heap_.size() > 4 * live_ + 1024) {
       std::erase_if(heap_, [&](u64 e) { return next_of[key_of(e)] != next_of_entry(e); });
@@ -245,9 +247,9 @@ enum class oracle_rule : u8 {
   bypass_strict  ///< a miss may go without; a hit of the step stays
 };
 
-/// Plays an oracle. `next_of_[key]` is the next use of a resident and `absent` for others, so that it tells valid
-/// heap entries from overtaken ones: a resident's next use lies after the current event, no entry's can equal
-/// `absent`, the index of no event.
+/// Plays an oracle. `next_of_[key]` is the next use of a resident and `absent` for others, so that
+/// it tells valid heap entries from overtaken ones: a resident's next use lies after the current
+/// event, no entry's can equal `absent`, the index of no event.
 template <oracle_rule Rule, class Observer>
 class oracle_player {
  public:
@@ -310,7 +312,8 @@ class oracle_player {
     observer_(oracle_step{s.row, s.in_phase, hits, misses, overflow, bytes});
   }
 
-  /// Everything of the step that is resident, with its new next use; what is in the heap already is harmless.
+  /// Everything of the step that is resident, with its new next use; what is in the heap already is
+  /// harmless.
   void push_hits(farthest_first& pool, next_uses::step const& s) {
     std::size_t miss = 0;
     for (next_uses::entry const& e : s.experts) {
@@ -368,8 +371,8 @@ class oracle_player {
     counts.bypasses += chosen_.size() - installed;
   }
 
-  /// All of the event is installed; then the pool shrinks to its budget. Where experts of the event stay, one that is
-  /// wider than the budget leaves the pool above it.
+  /// All of the event is installed; then the pool shrinks to its budget. Where experts of the event
+  /// stay, one that is wider than the budget leaves the pool above it.
   void install_bytes(farthest_first& pool, next_uses::step const& s, oracle_counts& counts) {
     for (next_uses::entry const& e : missing_) {
       next_of_[e.key] = e.next;
@@ -416,15 +419,17 @@ struct ignore_step {
 
 }  // namespace detail
 
-/// Bélády's rule, event-atomic: every miss is installed, and the resident whose next use is farthest makes room.
+/// Bélády's rule, event-atomic: every miss is installed, and the resident whose next use is
+/// farthest makes room.
 ///
-/// A step is judged as a whole against residency at its start, and nothing it demands is evicted by it. Next uses
-/// are those of the selected part, overflow events included; state is carried across sequences from a cold start.
-/// In slots, an event with more distinct experts than slots is an overflow event and commits nothing. In bytes, all
-/// of an event is installed and then experts are evicted, of any layer but never of the event, until the pool is
-/// within its budget. With slots and without overflow no rule that must install hits more; with bytes and experts
-/// of several sizes it is a bound in practice only. `observer(oracle_step)` sees every event.
-/// O(look-ups * log slots).
+/// A step is judged as a whole against residency at its start, and nothing it demands is evicted by
+/// it. Next uses are those of the selected part, overflow events included; state is carried across
+/// sequences from a cold start. In slots, an event with more distinct experts than slots is an
+/// overflow event and commits nothing. In bytes, all of an event is installed and then experts are
+/// evicted, of any layer but never of the event, until the pool is within its budget. With slots
+/// and without overflow no rule that must install hits more; with bytes and experts of several
+/// sizes it is a bound in practice only. `observer(oracle_step)` sees every event. O(look-ups * log
+/// slots).
 template <class Observer>
 oracle_report belady(next_uses const& uses, capacity room, Observer&& observer) {
   return detail::oracle_player<detail::oracle_rule::install_all, std::remove_reference_t<Observer>>(
@@ -438,10 +443,11 @@ inline oracle_report belady(recording const& r, capacity room, selection const& 
   return belady(next_uses(r, which), room);
 }
 
-/// Bélády's rule with bypass: of the residents and the experts of the step, the pool keeps those that are needed
-/// again soonest; the others are served without room. An expert of the step may leave once the step is served, so no
-/// rule with slots and without overflow hits more, whether it may decline or not. A free slot always takes a miss;
-/// of equal next uses, a miss goes before a resident. Otherwise as `belady`.
+/// Bélády's rule with bypass: of the residents and the experts of the step, the pool keeps those
+/// that are needed again soonest; the others are served without room. An expert of the step may
+/// leave once the step is served, so no rule with slots and without overflow hits more, whether it
+/// may decline or not. A free slot always takes a miss; of equal next uses, a miss goes before a
+/// resident. Otherwise as `belady`.
 template <class Observer>
 oracle_report belady_bypass(next_uses const& uses, capacity room, Observer&& observer) {
   return detail::oracle_player<detail::oracle_rule::bypass, std::remove_reference_t<Observer>>(
@@ -455,8 +461,9 @@ inline oracle_report belady_bypass(recording const& r, capacity room, selection 
   return belady_bypass(next_uses(r, which), room);
 }
 
-/// Bélády's rule with bypass as a table can follow it: as `belady_bypass`, but a hit of the step stays, because a
-/// step's installs take their slots before the step is served. The bound for admission within one step.
+/// Bélády's rule with bypass as a table can follow it: as `belady_bypass`, but a hit of the step
+/// stays, because a step's installs take their slots before the step is served. The bound for
+/// admission within one step.
 template <class Observer>
 oracle_report belady_bypass_strict(next_uses const& uses, capacity room, Observer&& observer) {
   return detail::oracle_player<detail::oracle_rule::bypass_strict,

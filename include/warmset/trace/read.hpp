@@ -36,8 +36,8 @@ inline std::optional<layout> recognise(std::span<std::byte const> bytes) noexcep
   return text.starts_with("{") ? std::optional(layout::tinymoe) : std::nullopt;
 }
 
-/// Reads a trace of any known layout, already decompressed; `rtb1` says what that layout leaves open. Throws
-/// format_error. O(size).
+/// Reads a trace of any known layout, already decompressed; `rtb1` says what that layout leaves
+/// open. Throws format_error. O(size).
 inline recording read(std::span<std::byte const> bytes, rtb1_options rtb1 = {}) {
   if (bytes.empty()) {
     throw format_error("trace", format_error::unit::byte, 0, "the input is empty");

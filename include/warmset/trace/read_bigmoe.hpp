@@ -214,7 +214,8 @@ class bigmoe_reader {
       pass_first_ = first_step_;
       pass_last_ = last_.step;
     }
-    // The engine needs logits of the last prompt token only, so the last layer may have fewer tokens.
+    // The engine needs logits of the last prompt token only, so the last layer may have fewer
+    // tokens.
     if (last_.step != pass_last_ ||
         (first_step_ != pass_first_ && !(last_layer && first_step_ > pass_first_))) {
       in_.fail("layer " + std::to_string(last_.layer) + " has steps " +
@@ -227,8 +228,8 @@ class bigmoe_reader {
     ids_.clear();
   }
 
-  /// A pass over the layers ends: all must have been there; a part of a prompt that needs no logits may lack
-  /// the last.
+  /// A pass over the layers ends: all must have been there; a part of a prompt that needs no logits
+  /// may lack the last.
   void end_pass(bool needs_last) const {
     std::size_t const n = geometry_.layers().size();
     if (started_ && row_ + 1 != n && (needs_last || row_ + 2 != n)) {
@@ -263,10 +264,11 @@ class bigmoe_reader {
 
 /// Reads a BigMoeOnEdge `route_trace v1` (CSV with `#` lines), already decompressed.
 ///
-/// A prompt's rows are layer-major: one event per layer for the whole prompt, and the last layer may hold only
-/// the last prompt tokens. A decode step is one event per layer. A turn is a sequence; residency and weights are
-/// kept; bytes per expert are exact, per layer. k is the number that the engine ran with, which may be below the
-/// model's own. Throws format_error with the line. O(size).
+/// A prompt's rows are layer-major: one event per layer for the whole prompt, and the last layer
+/// may hold only the last prompt tokens. A decode step is one event per layer. A turn is a
+/// sequence; residency and weights are kept; bytes per expert are exact, per layer. k is the number
+/// that the engine ran with, which may be below the model's own. Throws format_error with the line.
+/// O(size).
 inline recording read_bigmoe(std::string_view text) {
   return detail::bigmoe_reader(text).read();
 }

@@ -12,9 +12,9 @@
 namespace warmset::inline v0 {
 namespace trace {
 
-/// Bytes of one gpt-oss expert in MXFP4 with its biases: 3 * 2880 * 2880 weights at 17/32 bytes and 3 * 2880
-/// floats, 12.61 MiB. The value that the BigMoeOnEdge trace of gpt-oss-120b states for every layer; the 20b
-/// model has experts of the same shape.
+/// Bytes of one gpt-oss expert in MXFP4 with its biases: 3 * 2880 * 2880 weights at 17/32 bytes and
+/// 3 * 2880 floats, 12.61 MiB. The value that the BigMoeOnEdge trace of gpt-oss-120b states for
+/// every layer; the 20b model has experts of the same shape.
 inline constexpr u64 gpt_oss_expert_bytes = 13'219'200;
 
 /// What an RTB1 file does not say.
@@ -22,7 +22,8 @@ struct rtb1_options {
   u64 expert_bytes = gpt_oss_expert_bytes;
   std::string model = "gpt-oss-20b";
   std::string source = {};
-  /// Router weights of the same rows: IEEE half, little endian, one per id (`prob.f16`); empty for none.
+  /// Router weights of the same rows: IEEE half, little endian, one per id (`prob.f16`); empty for
+  /// none.
   std::span<std::byte const> weights = {};
 };
 
@@ -51,12 +52,13 @@ constexpr float float_of_half(u16 half) noexcept {
 
 }  // namespace detail
 
-/// Reads the binary layout RTB1, already decompressed: `RTB1`, then u32 layers, experts, k, sequences S and token
-/// rows N, then u32 length[S], then u16 ids[N][layers][k] in rank order, little endian.
+/// Reads the binary layout RTB1, already decompressed: `RTB1`, then u32 layers, experts, k,
+/// sequences S and token rows N, then u32 length[S], then u16 ids[N][layers][k] in rank order,
+/// little endian.
 ///
-/// Decode steps of one token; sequence i is the i-th of the file and starts at position 0. The layout has no bytes
-/// per expert: `options` says them, and the recording remembers that they are assumed. Throws format_error with
-/// the byte offset. O(size).
+/// Decode steps of one token; sequence i is the i-th of the file and starts at position 0. The
+/// layout has no bytes per expert: `options` says them, and the recording remembers that they are
+/// assumed. Throws format_error with the byte offset. O(size).
 inline recording read_rtb1(std::span<std::byte const> bytes, rtb1_options options = {}) {
   detail::byte_cursor in("rtb1", bytes);
   if (bytes.empty()) {

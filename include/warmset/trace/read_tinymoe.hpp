@@ -12,8 +12,8 @@ namespace trace {
 
 namespace detail {
 
-/// Members of one JSON object of a line, without recursion: strings without escapes beyond skipping them, whole
-/// numbers, lists of whole numbers; other values are skipped.
+/// Members of one JSON object of a line, without recursion: strings without escapes beyond skipping
+/// them, whole numbers, lists of whole numbers; other values are skipped.
 class json_line {
  public:
   explicit json_line(lines const& in)
@@ -312,7 +312,8 @@ class tinymoe_reader {
   }
 
   void check_row(std::string_view field, std::vector<u16> const& ids) {
-    // The longest row that can be free of repeats; also keeps the comparison of pairs below linear in practice.
+    // The longest row that can be free of repeats; also keeps the comparison of pairs below linear
+    // in practice.
     if (ids.size() > n_experts_) {
       in_.fail(std::string(field) + " has " + std::to_string(ids.size()) + " ids of " +
                std::to_string(n_experts_) + " experts");
@@ -331,8 +332,8 @@ class tinymoe_reader {
     }
   }
 
-  /// Look-ahead is on every layer, or on every layer but the first, of every position; so its column is at most
-  /// twice as long as the ids in the text.
+  /// Look-ahead is on every layer, or on every layer but the first, of every position; so its
+  /// column is at most twice as long as the ids in the text.
   void add_lookahead(u32 layer) {
     check_row("a", ahead_);
     ++n_events_;
@@ -386,12 +387,12 @@ class tinymoe_reader {
 
 }  // namespace detail
 
-/// Reads JSON lines of layout `routing-jsonl-1`, already decompressed: a header line, then one line per position
-/// and layer with `s` sequence, `d` kind of text, `p` position, `f` phase (p or d), `l` layer, `e` experts in rank
-/// order and, where recorded, `a` look-ahead ids.
+/// Reads JSON lines of layout `routing-jsonl-1`, already decompressed: a header line, then one line
+/// per position and layer with `s` sequence, `d` kind of text, `p` position, `f` phase (p or d),
+/// `l` layer, `e` experts in rank order and, where recorded, `a` look-ahead ids.
 ///
-/// Every line is one event of one token. Members of an object may stand in any order; unknown ones are skipped.
-/// Throws format_error with the line. O(size).
+/// Every line is one event of one token. Members of an object may stand in any order; unknown ones
+/// are skipped. Throws format_error with the line. O(size).
 inline recording read_tinymoe(std::string_view text) {
   return detail::tinymoe_reader(text).read();
 }

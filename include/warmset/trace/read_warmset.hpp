@@ -12,8 +12,8 @@ namespace trace {
 
 /// Reads Warmset's own trace format, version 1, already decompressed.
 ///
-/// Nothing is allocated before its count was checked against the size. Throws format_error with the byte offset
-/// and the field. O(size), close to the cost of copying the bytes.
+/// Nothing is allocated before its count was checked against the size. Throws format_error with the
+/// byte offset and the field. O(size), close to the cost of copying the bytes.
 inline recording read_warmset(std::span<std::byte const> bytes) {
   detail::byte_cursor in("warmset trace", bytes);
   if (bytes.empty()) {

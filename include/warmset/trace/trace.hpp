@@ -147,8 +147,9 @@ constexpr u64 rotate_lanes(u64 x, u32 lanes) noexcept {
   return lanes == 0 ? x : (x << (16 * lanes)) | (x >> (64 - 16 * lanes));
 }
 
-/// Rows of 4 * Words ids: whether all ids are below the bound and distinct within their row. Four ids a word and no
-/// branch, so that compilers can put several rows into one register: this is what loading costs beyond copying.
+/// Rows of 4 * Words ids: whether all ids are below the bound and distinct within their row. Four
+/// ids a word and no branch, so that compilers can put several rows into one register: this is what
+/// loading costs beyond copying.
 template <u32 Words>
 bool rows_are_plain(u16 const* ids, u64 n_rows, u32 n_experts) noexcept {
   if (n_experts > 0x8000) {
@@ -158,8 +159,8 @@ bool rows_are_plain(u16 const* ids, u64 n_rows, u32 n_experts) noexcept {
   u64 const bias = in_lanes(0x8000 - n_experts);
   constexpr u64 chunk = 256;
   auto check = [&](u64 n) {
-    // A top bit shows an id from 0x8000 on, an id at or above the bound, or a difference of 0. While no id has its
-    // top bit, no lane carries into or borrows from the next.
+    // A top bit shows an id from 0x8000 on, an id at or above the bound, or a difference of 0.
+    // While no id has its top bit, no lane carries into or borrows from the next.
     u64 seen = 0;
     for (u64 row = 0; row < n; ++row) {
       u64 word[Words];

@@ -28,8 +28,8 @@ constexpr u64 aligned(u64 n) noexcept {
 }
 }  // namespace wst
 
-/// The recording in Warmset's own trace format, version 1. Throws config_error where a text is longer than 32 bits
-/// can say. O(size).
+/// The recording in Warmset's own trace format, version 1. Throws config_error where a text is
+/// longer than 32 bits can say. O(size).
 inline std::vector<std::byte> write_warmset(recording const& r) {
   std::vector<layer_geometry> const& layers = r.geometry().layers();
   u64 n_banks = 0;
