@@ -1,0 +1,98 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Compiles kernels to PTX without inlining and looks for policy functions that nvcc left out.
+
+A call from host-device code to a function that only the host may run does not stop nvcc: the call is dropped. So every
+kernel has to reach a sensible number of instructions, and the functions of its score, selector and guard have to exist.
+"""
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+FUNCTION = re.compile(r"^(?:\.visible |\.weak )*\.(entry|func)\s*(?:\([^)]*\)\s*)?([\w$]+)\s*\([^)]*\)([^{;]*)\{\n(.*?)^\}",
+                      re.S | re.M)
+INSTRUCTION = re.compile(r"^\s*(?:@!?%p\d+\s+)?[a-z][\w.]*(?:\s[^;]*)?;|^\s*call[\w.]*", re.M)
+LEAST_INSTRUCTIONS = 1000
+
+
+def parse(ptx):
+    """Name -> (is an entry, instructions, names that occur in its body)."""
+    functions = {}
+    for kind, name, _, body in FUNCTION.findall(ptx):
+        functions[name] = (kind == "entry", len(INSTRUCTION.findall(body)), set(re.findall(r"_Z[\w$]+", body)))
+    return functions
+
+
+def demangle(names, cxxfilt):
+    result = subprocess.run([cxxfilt], input="\n".join(names), stdout=subprocess.PIPE, text=True, check=True)
+    return dict(zip(names, result.stdout.split("\n")))
+
+
+def reach(functions, name):
+    seen, todo = set(), [name]
+    while todo:
+        name = todo.pop()
+        if name in functions and name not in seen:
+            seen.add(name)
+            todo.extend(functions[name][2])
+    return seen
+
+
+def wanted_functions(entry, outside):
+    """What a kernel of this name has to call: patterns of demangled names."""
+    entry = re.sub(r"\([\w:]+\)\d+", "", entry).replace("warmset::v0::", "")  # enumerators, as casts of numbers
+    for part in sorted(set(re.findall(r"\bscore::(\w+)", entry))) + outside:
+        yield rf"\b{part}(<.*>)?::value\("
+        yield rf"\b{part}(<.*>)?::on_demand\("
+    yield r"\bselect::\w+::next<"
+    if "guarded<" in entry:
+        for part in sorted(set(re.findall(r"\bguard::(\w+)", entry)) - {"all_of"}):
+            yield rf"\bguard::{part}::permits\("
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--nvcc", required=True)
+    parser.add_argument("--cxxfilt", default="c++filt")
+    parser.add_argument("--kernels", type=int, default=1, help="how many there have to be, at least")
+    parser.add_argument("--score", action="append", default=[], help="a further score that every kernel uses")
+    parser.add_argument("file")
+    parser.add_argument("options", nargs="*", help="of nvcc, after --")
+    args = parser.parse_args()
+
+    with tempfile.TemporaryDirectory() as directory:
+        output = os.path.join(directory, "kernels.ptx")
+        # no flag that a user would need; -O0 keeps the functions apart
+        result = subprocess.run([args.nvcc, "-std=c++20", "-ptx", "-Xcicc", "-O0", "-o", output, *args.options, args.file],
+                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+        if result.returncode != 0 or result.stdout.strip():
+            print(f"nvcc is not content:\n{result.stdout[:4000]}")
+            return 1
+        with open(output, encoding="utf-8") as ptx:
+            functions = parse(ptx.read())
+
+    names = demangle(list(functions), args.cxxfilt)
+    entries = [name for name in functions if functions[name][0]]
+    failures = 0
+    if len(entries) < args.kernels:
+        failures += 1
+        print(f"{len(entries)} kernels instead of {args.kernels}")
+    for entry in entries:
+        reached = reach(functions, entry)
+        instructions = sum(functions[name][1] for name in reached)
+        missing = [pattern for pattern in wanted_functions(names[entry], args.score)
+                   if not any(re.search(pattern, names[name].replace("warmset::v0::", "")) for name in reached)]
+        if instructions < LEAST_INSTRUCTIONS or missing:
+            failures += 1
+            print(f"hollow: {names[entry][:200]}\n  {instructions} instructions; not called: {missing}")
+        else:
+            print(f"{instructions} instructions, {len(reached)} functions: {names[entry][:120]}")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
