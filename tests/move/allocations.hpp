@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+namespace warmset_test {
+
+/// Calls of operator new so far, by the whole test program.
+std::uint64_t n_allocations() noexcept;
+
+}  // namespace warmset_test
