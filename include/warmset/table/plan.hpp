@@ -130,25 +130,31 @@ class candidate_view {
   clocks now_;
 };
 
-/// Whether evicting this resident leaves its row its floor. The step's own row is always a donor.
+/// Whether evicting this resident, after those that the plan takes already, leaves its row its floor. The
+/// step's own row is always a donor.
 template <class Policy>
 WARMSET_HD bool above_floor(table_reader<Policy> const& table, u32 row, u32 candidate,
-                            u32 const* taken, u32 n_taken) noexcept {
+                            u32 const* taken, u32 n_taken, u32 const* trims = nullptr,
+                            u32 n_trims = 0) noexcept {
   if constexpr (Policy::pool::spans_layers) {
     u32 const donor = table_reader<Policy>::row_of(table.owner(candidate));
     if (donor == row) {
       return true;
     }
     u32 held = table.layer(donor).held;
+    auto const leaves = [&](u32 s) {
+      return slot_word::state(table.word(s)) == slot_state::resident &&
+             table_reader<Policy>::row_of(table.owner(s)) == donor;
+    };
     for (u32 i = 0; i < n_taken; ++i) {
-      if (slot_word::state(table.word(taken[i])) == slot_state::resident &&
-          table_reader<Policy>::row_of(table.owner(taken[i])) == donor) {
-        --held;
-      }
+      held -= leaves(taken[i]) ? 1 : 0;
+    }
+    for (u32 i = 0; i < n_trims; ++i) {
+      held -= leaves(trims[i]) ? 1 : 0;
     }
     return held > table.header().floor;
   } else {
-    (void)table, (void)row, (void)candidate, (void)taken, (void)n_taken;
+    (void)table, (void)row, (void)candidate, (void)taken, (void)n_taken, (void)trims, (void)n_trims;
     return true;
   }
 }

@@ -157,19 +157,32 @@ WARMSET_HD u32 find_sources(Group const& g, table_reader<Policy> const& t, u32 r
     }
     u32 const before = found;
     u32 const room = limit - found;
-    u32 const here = g.append_in_order(
-        h.capacity,
-        [&](u32 s) {
-          return slot_word::spare(t.word(s)) && not_demanded(s) &&
-                 expired<Policy>(t, s) == after_their_step &&
-                 above_floor<Policy>(t, row, s, w.source, before);
-        },
-        [&](u32 s, u32 at) {
-          if (at < room) {
-            w.source[before + at] = s;
-          }
-        });
-    found = before + min_of(here, room);
+    auto const usable = [&](u32 s, u32 n_taken) {
+      bool fits = slot_word::spare(t.word(s)) && not_demanded(s) &&
+                  expired<Policy>(t, s) == after_their_step;
+      for (u32 i = 0; fits && i < n_taken; ++i) {
+        fits = w.source[i] != s;  // an earlier pass has it
+      }
+      return fits && above_floor<Policy>(t, row, s, w.source, n_taken);
+    };
+    if constexpr (Policy::pool::spans_layers) {
+      // one after another: each may bring its row down to the floor
+      for (u32 s = 0; s < h.capacity && found < limit; ++s) {
+        if (usable(s, found)) {
+          g.leader([&] { w.source[found] = s; });
+          ++found;
+        }
+      }
+    } else {
+      u32 const here = g.append_in_order(
+          h.capacity, [&](u32 s) { return usable(s, before); },
+          [&](u32 s, u32 at) {
+            if (at < room) {
+              w.source[before + at] = s;
+            }
+          });
+      found = before + min_of(here, room);
+    }
   };
 
   if (n_free != 0) {
@@ -186,7 +199,7 @@ WARMSET_HD u32 find_sources(Group const& g, table_reader<Policy> const& t, u32 r
       break;
     }
     u32 const s = candidate.value;
-    if (!not_demanded(s) || !above_floor<Policy>(t, row, s, w.source, found)) {
+    if (!not_demanded(s) || !above_floor<Policy>(t, row, s, w.source, found, p.trims, n_trims)) {
       continue;
     }
     if (found < wanted) {
