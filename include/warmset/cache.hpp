@@ -61,8 +61,8 @@ struct step_view {
 /// The constructor throws config_error where the composition cannot work with these numbers, and bad_alloc.
 template <class Policy = default_policy, class Backend = move::external,
           class Observer = observe::counting>
+  requires(is_off<Policy> || checked_bundle<Policy>)
 class cache {
-  static_assert(check_bundle<Policy>());
   static_assert(move_backend<Backend>, "the backend must satisfy move_backend");
   static_assert(cache_observer<Observer>, "the observer must satisfy cache_observer");
 
