@@ -61,7 +61,7 @@ WARMSET_HD void plan_speculative(Group const& g, table_reader<Policy> const& t, 
       p.dropped[r] = 0;
     }
   });
-  g.for_each((n_experts + 31) / 32, [&](u32 i) { w.marked[i] = 0; });
+  g.leader([&] { w.unmark_all(); });
 
   u32 n_loads = 0;
   u32 unused = h.unused;
@@ -135,22 +135,28 @@ WARMSET_HD void plan_speculative(Group const& g, table_reader<Policy> const& t, 
       --n_free;
     } else {
       // speculation whose step has passed
-      order_key const spare = g.min_key(h.unused != 0 ? h.capacity : 0, [&](u32 s) {
-        bool const usable = slot_word::spare(t.word(s)) && !taken(s) &&
-                            detail::expired<Policy>(t, s) &&
-                            detail::above_floor<Policy>(t, in.row, s, w.source, n_loads);
-        return usable ? order_key{0, s} : no_key;
-      });
-      if (!(spare == no_key)) {
+      bool any_spare = false;
+      u32 from = 0;
+      do {
+        order_key const spare = g.min_key(h.unused != 0 ? h.capacity : 0, [&](u32 s) {
+          bool const usable = s >= from && slot_word::spare(t.word(s)) && !taken(s) &&
+                              detail::expired<Policy>(t, s) &&
+                              detail::above_floor<Policy>(t, in.row, s, w.source, n_loads);
+          return usable ? order_key{0, s} : no_key;
+        });
+        if (spare == no_key) {
+          break;
+        }
+        any_spare = true;
+        from = slot_of(spare) + 1;
         if (permits(index, slot_of(spare), true)) {
           destination = slot_of(spare);
           --unused;
         } else {
           why = reason::guard;
         }
-      }
-      if (destination == u32_max && below_bound &&
-          (spare == no_key || Policy::selector::asks_again)) {
+      } while (destination == u32_max && Policy::selector::asks_again);
+      if (destination == u32_max && below_bound && (!any_spare || Policy::selector::asks_again)) {
         if constexpr (Policy::selector::asks_again) {
           g.leader([&] { p.walk = {}; });
           exhausted = false;
@@ -178,7 +184,7 @@ WARMSET_HD void plan_speculative(Group const& g, table_reader<Policy> const& t, 
             }
           }
         }
-      } else if (destination == u32_max && spare == no_key) {
+      } else if (destination == u32_max && !any_spare) {
         why = reason::speculative_budget;
       }
     }
