@@ -21,6 +21,7 @@ WARMSET_HD void detach(table_writer<Policy> const& t, u32 slot, outcome& out) {
   if constexpr (speculates<Policy>) {
     if ((word & slot_word::unused) != 0) {
       --h.unused;
+      t.target(slot) = 0;
       if (slot_word::state(word) == slot_state::resident) {
         ++out.evicted_unused;
       }
@@ -42,12 +43,16 @@ WARMSET_HD void make_free(table_writer<Policy> const& t, u32 slot) {
 
 /// Evicts the expert of a slot; the caller frees the slot or gives it away. One lane.
 template <class Policy>
-WARMSET_HD void evict(table_writer<Policy> const& t, u32 slot, intent by, clocks now, outcome& out) {
+WARMSET_HD void evict(table_writer<Policy> const& t, u32 slot, intent by, u32 model_tick, outcome& out) {
   if constexpr (score_detail::has_evict_hook<typename Policy::score>) {
     if (by == intent::demand) {
-      t.parts().score.on_evict(t.score_of(t.index_of_owner(t.owner(slot))), now);
+      // the victim's own clocks: in a shared pool it may be of another layer than the step
+      u32 const owner = t.owner(slot);
+      t.parts().score.on_evict(t.score_of(t.index_of_owner(owner)),
+                               t.now(table_writer<Policy>::row_of(owner), model_tick));
     }
   }
+  (void)model_tick;
   detach<Policy>(t, slot, out);
   ++out.evicted[static_cast<u32>(by)];
 }
@@ -75,7 +80,7 @@ WARMSET_HD void rebase(Group const& g, table_writer<Policy> const& t) {
   }
 }
 
-inline constexpr u32 rebase_period = 1u << 30;
+inline constexpr u32 rebase_bits = 30;  ///< a clock is rebased each time that it passes a multiple of 2^30
 
 /// Adds what find_distinct counted.
 template <class Policy>
@@ -133,20 +138,22 @@ WARMSET_HD status commit(Group const& g, table_writer<Policy> const& t, plan_of<
   u32 const n = p.n;
   clocks const before = t.now(p.row, p.model_tick);
   bool const is_demand = p.for_intent == intent::demand;
+  u32 const last_model_tick = h.model_tick;
+  // with nothing in flight and nothing declined, what is no load is a hit
   bool const only_hits_and_loads = h.in_flight == 0 && h.unused == 0 && p.n_declined == 0;
 
   if (p.n_loads != 0 || p.n_trims != 0) {
     g.leader([&] {
       t.parts().selector.apply(t, p.walk);
       for (u32 j = 0; j < p.n_trims; ++j) {
-        detail::evict<Policy>(t, p.trims[j], p.for_intent, before, out);
+        detail::evict<Policy>(t, p.trims[j], p.for_intent, p.model_tick, out);
         detail::make_free<Policy>(t, p.trims[j]);
       }
       for (u32 j = 0; j < p.n_loads; ++j) {
         u32 const slot = p.loads[j].slot;
         u32 const expert = p.loads[j].expert;
         if (t.word(slot) != 0) {
-          detail::evict<Policy>(t, slot, p.for_intent, before, out);
+          detail::evict<Policy>(t, slot, p.for_intent, p.model_tick, out);
         }
         expert_record& record = t.expert(t.index_of(p.row, expert));
         u32 word = slot_word::of(slot_state::reserved);
@@ -176,7 +183,7 @@ WARMSET_HD status commit(Group const& g, table_writer<Policy> const& t, plan_of<
   }
 
   if (is_demand) {
-    g.for_each(n, [&](u32 i) {
+    auto const touch = [&](u32 i) {
       u32 const index = t.index_of(p.row, p.expert[i]);
       clocks const now{before.tick + 1 + i, before.layer_tick + 1 + i, before.model_tick + 1 + i,
                        before.step + 1};
@@ -195,35 +202,37 @@ WARMSET_HD status commit(Group const& g, table_writer<Policy> const& t, plan_of<
         }
       }
       t.parts().score.on_demand(state, now);
-    });
+    };
+    constexpr bool selector_listens = !std::is_empty_v<typename Policy::selector::slot_state>;
+    if (only_hits_and_loads) {
+      if constexpr (selector_listens) {
+        g.for_each_then_leader(n, touch, [&](u32 i) { t.parts().selector.on_touch(t, p.slot[i]); });
+      } else {
+        g.for_each(n, touch);
+      }
+    } else {
+      g.for_each_then_leader(n, touch, [&](u32 i) {
+        access_kind const how = p.how[i];
+        ++out[how];
+        if (how == access_kind::declined) {
+          return;
+        }
+        u32 const slot = p.slot[i];
+        if constexpr (speculates<Policy>) {
+          if ((t.word(slot) & slot_word::unused) != 0) {
+            t.word(slot) &= ~slot_word::unused;
+            t.target(slot) = 0;
+            --h.unused;
+            out.late_of_hint += how == access_kind::late ? 1 : 0;
+          }
+        }
+        t.parts().selector.on_touch(t, slot);
+      });
+    }
     g.leader([&] {
-      // with nothing in flight and nothing declined, what is no load is a hit
       if (only_hits_and_loads) {
         out[access_kind::hit] += n - p.n_loads;
         out[access_kind::load] += p.n_loads;
-        if constexpr (!std::is_empty_v<typename Policy::selector::slot_state>) {
-          for (u32 i = 0; i < n; ++i) {
-            t.parts().selector.on_touch(t, p.slot[i]);
-          }
-        }
-      } else {
-        for (u32 i = 0; i < n; ++i) {
-          access_kind const how = p.how[i];
-          ++out[how];
-          if (how == access_kind::declined) {
-            continue;
-          }
-          u32 const slot = p.slot[i];
-          if constexpr (speculates<Policy>) {
-            if ((t.word(slot) & slot_word::unused) != 0) {
-              t.word(slot) &= ~slot_word::unused;
-              t.target(slot) = 0;
-              --h.unused;
-              out.late_of_hint += how == access_kind::late ? 1 : 0;
-            }
-          }
-          t.parts().selector.on_touch(t, slot);
-        }
       }
       layer_record& layer = t.layer(p.row);
       layer.step = before.step + 1;
@@ -233,7 +242,9 @@ WARMSET_HD status commit(Group const& g, table_writer<Policy> const& t, plan_of<
       ++out.steps;
       detail::record_ids<Policy>(p, out);
     });
-    if ((before.tick ^ (before.tick + n)) & detail::rebase_period) {
+    // the model's clock runs ahead of the pool's by what other pools demand
+    u32 const passed = (before.tick ^ (before.tick + n)) | (last_model_tick ^ (before.model_tick + n));
+    if (passed >> detail::rebase_bits != 0) {
       detail::rebase<Policy>(g, t);
     }
   } else {
@@ -246,7 +257,10 @@ WARMSET_HD status commit(Group const& g, table_writer<Policy> const& t, plan_of<
       out.guard_refused += p.guard_refused;
     });
   }
-  g.leader([&] { ++h.version; });
+  // hints that were all dropped change nothing (I7): plans made meanwhile stay good
+  if (is_demand || p.n_loads != 0) {
+    g.leader([&] { ++h.version; });
+  }
   return done;
 }
 

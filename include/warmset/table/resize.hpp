@@ -97,7 +97,7 @@ u32 reclaim(table_writer<Policy> const& t, u32 model_tick, plan_of<Policy> const
     if (kept) {
       continue;
     }
-    detail::evict<Policy>(t, candidate.value, intent::demand, t.now(row, model_tick), out);
+    detail::evict<Policy>(t, candidate.value, intent::demand, model_tick, out);
     detail::make_free<Policy>(t, candidate.value);
     evicted(row, expert);
     ++n;
