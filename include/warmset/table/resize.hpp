@@ -71,7 +71,7 @@ WARMSET_HD void invalidate(table_writer<Policy> const& t, u32 row, outcome& out)
   ++h.version;
 }
 
-/// Evicts up to `n` residents that no bit of `keep` names, in the selector's order. Returns how many. For
+/// Evicts residents that `keep` does not demand, in the selector's order, until it is enough. Returns how many. For
 /// owners whose limit is not a number of slots (a byte budget over several geometries, in replay). One lane.
 ///
 /// @param enough  called before each eviction with nothing; true ends it
@@ -79,7 +79,8 @@ WARMSET_HD void invalidate(table_writer<Policy> const& t, u32 row, outcome& out)
 template <class Policy, class Enough, class Evicted>
 u32 reclaim(table_writer<Policy> const& t, u32 model_tick, plan_of<Policy> const& keep,
             Enough&& enough, Evicted&& evicted, outcome& out) {
-  detail::candidate_view<Policy> const candidates{t, model_tick};
+  table_reader<Policy> const reading{t};  // outlives the view of it
+  detail::candidate_view<Policy> const candidates{reading, model_tick};
   typename Policy::selector::walk_state walk{};
   u32 n = 0;
   while (!enough()) {
