@@ -117,7 +117,7 @@ class cache {
     }
     place const& at = places_[index];
     settle_pool(at.pool, index, p);
-    plan_demand<Policy>(one_lane{}, pools_[at.pool].view(), step_input{at.row, p, model_tick_},
+    plan_demand<Policy>(one_lane{}, pools_[at.pool].reading(), step_input{at.row, p, model_tick_},
                         ids.data(), static_cast<u32>(ids.size()), workspace_, plan_);
     return view_of_plan();
   }

@@ -35,6 +35,7 @@ struct lane_leader_probe {
 /// | any(n, p), count(n, p) | whether, and for how many i < n, p(i) holds |
 /// | append_in_order(n, p, emit) | emit(i, position) for every i with p(i), positions ascending with i; returns how many |
 /// | leader(f) | f() by one lane |
+/// | for_each_then_leader(n, f, g) | f(i) as in for_each, and g(i) by one lane in ascending order, each after its f(i) |
 template <class Group>
 concept lane_group = requires(Group const& group, u32 n) {
   group.for_each(n, detail::lane_probe{});
@@ -45,6 +46,7 @@ concept lane_group = requires(Group const& group, u32 n) {
     group.append_in_order(n, detail::lane_predicate_probe{}, detail::lane_emit_probe{})
   } -> std::same_as<u32>;
   group.leader(detail::lane_leader_probe{});
+  group.for_each_then_leader(n, detail::lane_probe{}, detail::lane_probe{});
 };
 
 /// The lane group of one lane: plain loops. The reference that wider groups are tested against.
@@ -102,6 +104,14 @@ struct one_lane {
   template <class F>
   WARMSET_HD constexpr void leader(F&& f) const {
     f();
+  }
+
+  template <class F, class G>
+  WARMSET_HD constexpr void for_each_then_leader(u32 n, F&& f, G&& then) const {
+    for (u32 i = 0; i < n; ++i) {
+      f(i);
+      then(i);
+    }
   }
 };
 

@@ -139,6 +139,7 @@ WARMSET_HD status commit(Group const& g, table_writer<Policy> const& t, plan_of<
   clocks const before = t.now(p.row, p.model_tick);
   bool const is_demand = p.for_intent == intent::demand;
   u32 const last_model_tick = h.model_tick;
+  // with nothing in flight and nothing declined, what is no load is a hit
   bool const only_hits_and_loads = h.in_flight == 0 && h.unused == 0 && p.n_declined == 0;
 
   if (p.n_loads != 0 || p.n_trims != 0) {
@@ -182,7 +183,7 @@ WARMSET_HD status commit(Group const& g, table_writer<Policy> const& t, plan_of<
   }
 
   if (is_demand) {
-    g.for_each(n, [&](u32 i) {
+    auto const touch = [&](u32 i) {
       u32 const index = t.index_of(p.row, p.expert[i]);
       clocks const now{before.tick + 1 + i, before.layer_tick + 1 + i, before.model_tick + 1 + i,
                        before.step + 1};
@@ -201,35 +202,37 @@ WARMSET_HD status commit(Group const& g, table_writer<Policy> const& t, plan_of<
         }
       }
       t.parts().score.on_demand(state, now);
-    });
+    };
+    constexpr bool selector_listens = !std::is_empty_v<typename Policy::selector::slot_state>;
+    if (only_hits_and_loads) {
+      if constexpr (selector_listens) {
+        g.for_each_then_leader(n, touch, [&](u32 i) { t.parts().selector.on_touch(t, p.slot[i]); });
+      } else {
+        g.for_each(n, touch);
+      }
+    } else {
+      g.for_each_then_leader(n, touch, [&](u32 i) {
+        access_kind const how = p.how[i];
+        ++out[how];
+        if (how == access_kind::declined) {
+          return;
+        }
+        u32 const slot = p.slot[i];
+        if constexpr (speculates<Policy>) {
+          if ((t.word(slot) & slot_word::unused) != 0) {
+            t.word(slot) &= ~slot_word::unused;
+            t.target(slot) = 0;
+            --h.unused;
+            out.late_of_hint += how == access_kind::late ? 1 : 0;
+          }
+        }
+        t.parts().selector.on_touch(t, slot);
+      });
+    }
     g.leader([&] {
-      // with nothing in flight and nothing declined, what is no load is a hit
       if (only_hits_and_loads) {
         out[access_kind::hit] += n - p.n_loads;
         out[access_kind::load] += p.n_loads;
-        if constexpr (!std::is_empty_v<typename Policy::selector::slot_state>) {
-          for (u32 i = 0; i < n; ++i) {
-            t.parts().selector.on_touch(t, p.slot[i]);
-          }
-        }
-      } else {
-        for (u32 i = 0; i < n; ++i) {
-          access_kind const how = p.how[i];
-          ++out[how];
-          if (how == access_kind::declined) {
-            continue;
-          }
-          u32 const slot = p.slot[i];
-          if constexpr (speculates<Policy>) {
-            if ((t.word(slot) & slot_word::unused) != 0) {
-              t.word(slot) &= ~slot_word::unused;
-              t.target(slot) = 0;
-              --h.unused;
-              out.late_of_hint += how == access_kind::late ? 1 : 0;
-            }
-          }
-          t.parts().selector.on_touch(t, slot);
-        }
       }
       layer_record& layer = t.layer(p.row);
       layer.step = before.step + 1;

@@ -69,18 +69,27 @@ struct basic_plan {
   u32 trims[MaxExperts];     ///< slots
 };
 
-/// Scratch memory of plan, owned by the caller; its contents mean nothing between calls.
+/// Scratch memory of plan, owned by the caller. It says nothing about any table: it must be zero before its
+/// first use, and any plan may use it next.
 template <u32 MaxExperts>
 struct basic_workspace {
-  u32 marked[(MaxExperts + 31) / 32];  ///< bit per expert of the row
-  u32 position[MaxExperts];
-  u32 miss[MaxExperts];
-  u32 source[MaxExperts];
+  u32 stamp = 0;              ///< of the running plan; what an earlier one marked is not marked
+  u32 seen[MaxExperts] = {};  ///< stamp of the last plan that marked the expert
+  u32 position[MaxExperts] = {};
+  u32 miss[MaxExperts] = {};
+  u32 source[MaxExperts] = {};
 
-  WARMSET_HD bool is_marked(u32 expert) const noexcept {
-    return (marked[expert / 32] >> (expert % 32) & 1) != 0;
+  /// Unmarks all experts. One lane; O(1), and once in 2^32 calls O(MaxExperts).
+  WARMSET_HD void unmark_all() noexcept {
+    if (++stamp == 0) {
+      for (u32& s : seen) {
+        s = 0;
+      }
+      stamp = 1;
+    }
   }
-  WARMSET_HD void mark(u32 expert) noexcept { marked[expert / 32] |= 1u << (expert % 32); }
+  WARMSET_HD bool is_marked(u32 expert) const noexcept { return seen[expert] == stamp; }
+  WARMSET_HD void mark(u32 expert) noexcept { seen[expert] = stamp; }
 };
 
 template <class Policy>

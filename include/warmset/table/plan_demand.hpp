@@ -20,10 +20,10 @@ template <class Policy, lane_group Group, class Id>
 WARMSET_HD u32 find_distinct(Group const& g, u32 n_experts, Id const* ids, u32 n_ids,
                              workspace_of<Policy>& w, plan_of<Policy>& p) {
   static_assert(sizeof(Id) <= sizeof(u32), "routed ids have at most 32 bits");
-  g.for_each((n_experts + 31) / 32, [&](u32 i) { w.marked[i] = 0; });
   // Nearly every step names distinct valid experts: marking them finds that out.
   constexpr u32 likely_distinct = 64;
   g.leader([&] {
+    w.unmark_all();
     u32 distinct = 0;
     if (n_ids <= likely_distinct && n_ids <= n_experts) {
       for (; distinct < n_ids; ++distinct) {
@@ -40,9 +40,9 @@ WARMSET_HD u32 find_distinct(Group const& g, u32 n_experts, Id const* ids, u32 n
   if (p.n == n_ids) {
     return n_ids;
   }
-  g.for_each((n_experts + 31) / 32, [&](u32 i) { w.marked[i] = 0; });
   auto const valid = [=](u32 i) { return static_cast<u32>(ids[i]) < n_experts; };
   g.leader([&] {
+    w.unmark_all();
     for (u32 i = 0; i < n_ids; ++i) {
       if (valid(i)) {
         w.position[static_cast<u32>(ids[i])] = i;
@@ -252,7 +252,7 @@ WARMSET_HD u32 find_sources(Group const& g, table_reader<Policy> const& t, u32 r
 ///             misses take their slots in ascending expert index. With more misses than slots the last ones
 ///             in demand order are declined.
 ///
-/// Complexity: O(ids + experts / 32); O(1) per hit; per miss one step of the selector's walk.
+/// Complexity: O(ids); O(1) per hit; per miss one step of the selector's walk.
 template <class Policy, lane_group Group, class Id>
 WARMSET_HD void plan_demand(Group const& g, table_reader<Policy> const& t, step_input in,
                             Id const* ids, u32 n_ids, workspace_of<Policy>& w,

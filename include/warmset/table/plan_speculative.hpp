@@ -61,7 +61,7 @@ WARMSET_HD void plan_speculative(Group const& g, table_reader<Policy> const& t, 
       p.dropped[r] = 0;
     }
   });
-  g.for_each((n_experts + 31) / 32, [&](u32 i) { w.marked[i] = 0; });
+  g.leader([&] { w.unmark_all(); });
 
   u32 n_loads = 0;
   u32 unused = h.unused;

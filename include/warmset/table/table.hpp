@@ -126,6 +126,7 @@ class table {
     h->floor = floor;
     h->retired = size.reserved - size.capacity;
     view_ = writer{block_.data(), shape_, parts_.data(), shared_scratch};
+    reader_ = view_;
     for (u32 row = 0; row < shape_.n_layers; ++row) {
       view_.layer(row).n_experts = rows[row].n_experts;
     }
@@ -135,7 +136,9 @@ class table {
   }
 
   writer const& view() noexcept { return view_; }
-  reader view() const noexcept { return view_; }
+  reader const& view() const noexcept { return reader_; }
+  /// The reading view, of a table that may be written.
+  reader const& reading() const noexcept { return reader_; }
 
   table(table&&) noexcept = default;
   table& operator=(table&&) noexcept = default;
@@ -155,6 +158,7 @@ class table {
   u64 bytes_ = 0;
   table_shape shape_{};
   writer view_{};
+  reader reader_{};
 };
 
 }  // namespace warmset::inline v0
