@@ -78,6 +78,11 @@ audit_result audit(basic_table_view<Policy, Writable> const& t) {
       h.in_flight > h.n_slots) {
     return {invariant::A01_header, 0};
   }
+  for (u32 row = 0; row < h.n_layers; ++row) {
+    if (t.layer(row).n_experts > h.n_experts) {
+      return {invariant::A01_header, row};
+    }
+  }
 
   u32 by_state[5] = {};
   u32 unused = 0;
@@ -178,9 +183,6 @@ audit_result audit(basic_table_view<Policy, Writable> const& t) {
   for (u32 row = 0; row < h.n_layers; ++row) {
     u32 held = 0;
     clocks const now = t.now(row, h.model_tick);
-    if (t.layer(row).n_experts > h.n_experts) {
-      return {invariant::A01_header, row};
-    }
     for (u32 e = 0; e < h.n_experts; ++e) {
       u32 const index = t.index_of(row, e);
       expert_record const& record = t.expert(index);

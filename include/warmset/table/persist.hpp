@@ -57,15 +57,22 @@ std::vector<unsigned char> save(table<Policy> const& t, u64 geometry_fingerprint
 /// every look-up misses until it is loaded again, while scores and clocks go on.
 ///
 /// Refused, and the table left identical, with `wrong_magic`, `wrong_version`, `wrong_geometry`,
-/// `wrong_policy`, `wrong_size` or `corrupt`; with `busy` while this table has leases or transfers. An
-/// image's own leases and transfers belong to another process and are dropped with the slots they held.
-/// O(block).
+/// `wrong_policy`, `wrong_size` or `corrupt`; with `busy` while this table has leases (scratch included) or
+/// transfers. An image's own leases and transfers belong to another process and are dropped with the slots
+/// they held. What this table is given now stays: its capacity, speculative slots and floor; slots of the
+/// image beyond the capacity are dropped. Generations never go back, so that no word of an earlier transfer
+/// can speak for a later one. O(block).
 template <class Policy>
 status load(table<Policy>& t, std::span<unsigned char const> image, u64 geometry_fingerprint,
             residency keep = residency::drop) {
   block_header const& now = t.view().header();
   if (now.leases != 0 || now.in_flight != 0) {
     return {reason::busy};
+  }
+  for (u32 i = 0; i < now.n_scratch; ++i) {
+    if (t.view().scratch_word(i) != 0) {
+      return {reason::busy};
+    }
   }
   image_header header{};
   if (image.size() < sizeof header) {
@@ -106,6 +113,14 @@ status load(table<Policy>& t, std::span<unsigned char const> image, u64 geometry
   if (!audit(candidate)) {
     return {reason::corrupt};
   }
+  for (u32 row = 0; row < shape.n_layers; ++row) {
+    if (candidate.layer(row).n_experts != t.view().layer(row).n_experts) {
+      return {reason::wrong_geometry};
+    }
+  }
+  if (keep == residency::keep && saved.unused > now.speculative_slots) {
+    return {reason::wrong_size};
+  }
   outcome ignored{};
   for (u32 s = 0; s < shape.n_slots; ++s) {
     slot_state const state = slot_word::state(candidate.word(s));
@@ -127,6 +142,15 @@ status load(table<Policy>& t, std::span<unsigned char const> image, u64 geometry
     candidate.scratch_word(i) = 0;
   }
   candidate.header().in_flight = 0;
+  for (u32 s = 0; s < shape.n_slots; ++s) {
+    u32 const mine = t.view().generation(s);
+    if (candidate.generation(s) - mine > u32_max / 2) {  // this table's is the later one
+      candidate.generation(s) = mine;
+    }
+  }
+  candidate.header().speculative_slots = now.speculative_slots;
+  candidate.header().floor = now.floor;
+  (void)resize<Policy>(candidate, now.capacity, ignored);
   candidate.header().version = now.version + 1;
   candidate.header().epoch = now.epoch;
   candidate.header().storage_generation = now.storage_generation + (keep == residency::drop ? 1 : 0);
