@@ -462,8 +462,9 @@ inline oracle_report belady_bypass(recording const& r, capacity room, selection 
 }
 
 /// Bélády's rule with bypass as a table can follow it: as `belady_bypass`, but a hit of the step
-/// stays, because a step's installs take their slots before the step is served. The bound for
-/// admission within one step.
+/// stays, because a step's installs take their slots before the step is served. What a policy with
+/// perfect foresight reaches; `belady_bypass` is the bound, this one is not: where hits have to
+/// stay, a choice by next use alone can lose a hit.
 template <class Observer>
 oracle_report belady_bypass_strict(next_uses const& uses, capacity room, Observer&& observer) {
   return detail::oracle_player<detail::oracle_rule::bypass_strict,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -132,12 +133,13 @@ inline recording read_warmset(std::span<std::byte const> bytes) {
   }
   in.align();
 
-  // Counted from the blocks alone, saturating: what does not fit is not allocated.
-  u64 tokens = 0;
-  for (block const& made : parts.blocks) {
-    tokens = detail::saturating_sum(
-        tokens, detail::saturating_mul(u64{made.n_steps} * made.n_rows, made.n_tokens));
+  if (std::optional<fault> const broken = recording::place_blocks(parts, n_ids)) {
+    in.fail_at(broken->where == fault::list::block ? blocks_at + broken->index * wst::block_bytes
+                                                   : 32,
+               broken->what);
   }
+  u64 const tokens =
+      parts.blocks.empty() ? 0 : parts.blocks.back().tokens_at + parts.blocks.back().n_token_rows();
   u64 const n_ahead = detail::saturating_mul(tokens, width);
   auto take_column = [&in](std::string_view field, auto& to, u64 n, u64 each) {
     u64 const at = in.at();

@@ -274,102 +274,16 @@ class recording {
   /// Checks contents and derives the offsets of its blocks; the first broken invariant, or nothing.
   /// O(ids).
   static std::optional<fault> place(contents& parts) {
-    if (std::optional<fault> broken = place_blocks(parts)) {
+    if (std::optional<fault> broken = place_blocks(parts, parts.ids.size())) {
       return broken;
     }
     return check_columns(parts);
   }
 
-  /// The recording, or what the caller makes of the fault (readers add the byte or line and throw).
-  template <class OnFault>
-  static recording checked(contents parts, OnFault&& on_fault) {
-    if (std::optional<fault> broken = place(parts)) {
-      on_fault(*broken);
-      throw config_error("trace: ", broken->what.c_str());
-    }
-    return recording(std::move(parts), already_placed{});
-  }
-
-  warmset::geometry const& geometry() const noexcept { return parts_.geometry; }
-  /// Whether the bytes per expert are an assumption and not part of the recording.
-  bool expert_bytes_assumed() const noexcept { return parts_.expert_bytes_assumed; }
-  std::string const& model() const noexcept { return parts_.model; }
-  std::string const& source() const noexcept { return parts_.source; }
-  std::vector<block> const& blocks() const noexcept { return parts_.blocks; }
-  std::span<u16 const> ids() const noexcept { return parts_.ids; }
-  std::span<recorded_access const> residency() const noexcept { return parts_.residency; }
-  u32 lookahead_width() const noexcept { return parts_.lookahead_width; }
-  std::span<u16 const> lookahead() const noexcept { return parts_.lookahead; }
-  std::span<float const> weights() const noexcept { return parts_.weights; }
-  std::vector<sequence_label> const& labels() const noexcept { return parts_.labels; }
-
-  /// The kind of text of a sequence, or nothing. O(log labels).
-  std::string_view label(u32 sequence) const noexcept {
-    auto const at = std::lower_bound(parts_.labels.begin(), parts_.labels.end(), sequence,
-                                     [](sequence_label const& a, u32 b) { return a.sequence < b; });
-    return at != parts_.labels.end() && at->sequence == sequence ? std::string_view(at->label)
-                                                                 : std::string_view();
-  }
-
-  u64 n_events() const noexcept {
-    return parts_.blocks.empty() ? 0
-                                 : parts_.blocks.back().events_at + parts_.blocks.back().n_events();
-  }
-
-  u64 n_token_rows() const noexcept {
-    return parts_.blocks.empty()
-               ? 0
-               : parts_.blocks.back().tokens_at + parts_.blocks.back().n_token_rows();
-  }
-
-  /// Event `step` x `row` of a block, both counted from the block's first. O(1).
-  event at(block const& b, u64 step, u32 row) const noexcept {
-    u64 const n = step * b.n_rows + row;
-    u64 const tokens_at = b.tokens_at + n * b.n_tokens;
-    std::size_t const n_ids = std::size_t{b.n_tokens} * b.k;
-    std::size_t const ids_at = static_cast<std::size_t>(b.ids_at + n * n_ids);
-    u32 const width = parts_.lookahead_width;
-    return event{b.events_at + n,
-                 b.sequence,
-                 b.first_position + static_cast<u32>(step) * b.n_tokens,
-                 b.phase,
-                 b.first_row + row,
-                 parts_.geometry.layers()[b.first_row + row].layer,
-                 b.n_tokens,
-                 b.k,
-                 {parts_.ids.data() + ids_at, n_ids},
-                 parts_.residency.empty()
-                     ? std::span<recorded_access const>()
-                     : std::span<recorded_access const>(parts_.residency.data() + ids_at, n_ids),
-                 width,
-                 width == 0 ? std::span<u16 const>()
-                            : std::span<u16 const>(parts_.lookahead.data() + tokens_at * width,
-                                                   std::size_t{b.n_tokens} * width),
-                 parts_.weights.empty()
-                     ? std::span<float const>()
-                     : std::span<float const>(parts_.weights.data() + ids_at, n_ids)};
-  }
-
-  /// Event by its index, which must be below n_events(). O(log blocks).
-  event operator[](u64 index) const noexcept {
-    auto const after = std::upper_bound(parts_.blocks.begin(), parts_.blocks.end(), index,
-                                        [](u64 i, block const& b) { return i < b.events_at; });
-    block const& b = *(after - 1);
-    u64 const n = index - b.events_at;
-    return at(b, n / b.n_rows, static_cast<u32>(n % b.n_rows));
-  }
-
- private:
-  struct already_placed {};
-  recording(contents parts, already_placed) noexcept : parts_(std::move(parts)) {}
-
-  static fault block_fault(std::size_t i, std::string what) {
-    return {fault::list::block, i, "block " + std::to_string(i) + ": " + std::move(what)};
-  }
-
-  static std::optional<fault> place_blocks(contents& parts) {
+  /// The part of `place` that needs the number of ids only, for readers that check before they
+  /// allocate.
+  static std::optional<fault> place_blocks(contents& parts, u64 n_ids) {
     std::vector<layer_geometry> const& layers = parts.geometry.layers();
-    u64 const n_ids = parts.ids.size();
     u64 events = 0;
     u64 tokens = 0;
     u64 placed = 0;
@@ -419,7 +333,99 @@ class recording {
       return fault{fault::list::id, placed,
                    std::to_string(n_ids) + " ids, but the blocks hold " + std::to_string(placed)};
     }
+    return std::nullopt;
+  }
+
+  /// The recording, or what the caller makes of the fault (readers add the byte or line and throw).
+  template <class OnFault>
+  static recording checked(contents parts, OnFault&& on_fault) {
+    if (std::optional<fault> broken = place(parts)) {
+      on_fault(*broken);
+      throw config_error("trace: ", broken->what.c_str());
+    }
+    return recording(std::move(parts), already_placed{});
+  }
+
+  warmset::geometry const& geometry() const noexcept { return parts_.geometry; }
+  /// Whether the bytes per expert are an assumption and not part of the recording.
+  bool expert_bytes_assumed() const noexcept { return parts_.expert_bytes_assumed; }
+  std::string const& model() const noexcept { return parts_.model; }
+  std::string const& source() const noexcept { return parts_.source; }
+  std::vector<block> const& blocks() const noexcept { return parts_.blocks; }
+  std::span<u16 const> ids() const noexcept { return parts_.ids; }
+  std::span<recorded_access const> residency() const noexcept { return parts_.residency; }
+  u32 lookahead_width() const noexcept { return parts_.lookahead_width; }
+  std::span<u16 const> lookahead() const noexcept { return parts_.lookahead; }
+  std::span<float const> weights() const noexcept { return parts_.weights; }
+  std::vector<sequence_label> const& labels() const noexcept { return parts_.labels; }
+
+  /// The kind of text of a sequence, or nothing. O(log labels).
+  std::string_view label(u32 sequence) const noexcept {
+    auto const at = std::lower_bound(parts_.labels.begin(), parts_.labels.end(), sequence,
+                                     [](sequence_label const& a, u32 b) { return a.sequence < b; });
+    return at != parts_.labels.end() && at->sequence == sequence ? std::string_view(at->label)
+                                                                 : std::string_view();
+  }
+
+  u64 n_events() const noexcept {
+    return parts_.blocks.empty() ? 0
+                                 : parts_.blocks.back().events_at + parts_.blocks.back().n_events();
+  }
+
+  u64 n_token_rows() const noexcept { return token_rows(parts_.blocks); }
+
+  /// Event `step` x `row` of a block, both counted from the block's first. O(1).
+  event at(block const& b, u64 step, u32 row) const noexcept {
+    u64 const n = step * b.n_rows + row;
+    u64 const tokens_at = b.tokens_at + n * b.n_tokens;
+    std::size_t const n_ids = std::size_t{b.n_tokens} * b.k;
+    std::size_t const ids_at = static_cast<std::size_t>(b.ids_at + n * n_ids);
+    u32 const width = parts_.lookahead_width;
+    return event{b.events_at + n,
+                 b.sequence,
+                 b.first_position + static_cast<u32>(step) * b.n_tokens,
+                 b.phase,
+                 b.first_row + row,
+                 parts_.geometry.layers()[b.first_row + row].layer,
+                 b.n_tokens,
+                 b.k,
+                 {parts_.ids.data() + ids_at, n_ids},
+                 parts_.residency.empty()
+                     ? std::span<recorded_access const>()
+                     : std::span<recorded_access const>(parts_.residency.data() + ids_at, n_ids),
+                 width,
+                 width == 0 ? std::span<u16 const>()
+                            : std::span<u16 const>(parts_.lookahead.data() + tokens_at * width,
+                                                   std::size_t{b.n_tokens} * width),
+                 parts_.weights.empty()
+                     ? std::span<float const>()
+                     : std::span<float const>(parts_.weights.data() + ids_at, n_ids)};
+  }
+
+  /// Event by its index, which must be below n_events(). O(log blocks).
+  event operator[](u64 index) const noexcept {
+    auto const after = std::upper_bound(parts_.blocks.begin(), parts_.blocks.end(), index,
+                                        [](u64 i, block const& b) { return i < b.events_at; });
+    block const& b = *(after - 1);
+    u64 const n = index - b.events_at;
+    return at(b, n / b.n_rows, static_cast<u32>(n % b.n_rows));
+  }
+
+ private:
+  struct already_placed {};
+  recording(contents parts, already_placed) noexcept : parts_(std::move(parts)) {}
+
+  static u64 token_rows(std::vector<block> const& placed) noexcept {
+    return placed.empty() ? 0 : placed.back().tokens_at + placed.back().n_token_rows();
+  }
+
+  static fault block_fault(std::size_t i, std::string what) {
+    return {fault::list::block, i, "block " + std::to_string(i) + ": " + std::move(what)};
+  }
+
+  static std::optional<fault> check_columns(contents const& parts) {
     if (parts.lookahead.size() != 0 || parts.lookahead_width != 0) {
+      u64 const tokens = token_rows(parts.blocks);
       u64 const width = parts.lookahead_width;
       if (width == 0 || width > geometry::max_experts_per_layer ||
           parts.lookahead.size() % width != 0 || parts.lookahead.size() / width != tokens) {
@@ -429,10 +435,6 @@ class recording {
                          std::to_string(tokens) + " tokens"};
       }
     }
-    return std::nullopt;
-  }
-
-  static std::optional<fault> check_columns(contents const& parts) {
     if (!parts.residency.empty() && parts.residency.size() != parts.ids.size()) {
       return fault{fault::list::header, 0, "residency has another length than the ids"};
     }

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "support.hpp"
+
+#include <cstdio>
+#include <sstream>
+
+#include <catch2/matchers/catch_matchers_floating_point.hpp>
+
+#include <warmset/trace/oracle.hpp>
+
+// Against numbers that others have published or that an independent implementation gave, on real
+// traces.
+
+using namespace trace_test;
+using Catch::Matchers::WithinAbs;
+using trace::capacity;
+
+namespace {
+
+#define REQUIRE_TRACE(name, relative)                                                              \
+  std::optional<std::string> const name = trace_file(relative);                                    \
+  if (!name) {                                                                                     \
+    SKIP("skipped: " relative " is not there; WARMSET_TRACES names the folder of the traces");     \
+  }
+
+std::string decimals(double value, int n) {
+  char text[64];
+  std::snprintf(text, sizeof text, "%.*f", n, value);
+  return text;
+}
+
+}  // namespace
+
+TEST_CASE("reference: the oracles on gpt-oss-20b decode, slots per layer") {
+  REQUIRE_TRACE(path, "raw/gpt-oss-20b-ExpertFingerprinting/ids.rtb.zst");
+  trace::recording const r = read_trace_file(*path);
+  CHECK(r.geometry() == geometry::uniform(24, 32, 4, trace::gpt_oss_expert_bytes));
+  CHECK(r.blocks().size() == 160);
+  CHECK(r.n_token_rows() == 51'610 * 24);
+  CHECK(trace::count_lookups(r) == 4'954'560);
+  trace::next_uses const uses(r);
+  struct row {
+    u64 slots;
+    double must, bypass;
+  };
+  for (row const expected : {row{4, .431, .604}, row{8, .769, .806}, row{16, .949, .954}}) {
+    CHECK_THAT(trace::belady(uses, capacity::slots_per_layer(expected.slots)).total().hit_rate(),
+               WithinAbs(expected.must, .002));
+    CHECK_THAT(
+        trace::belady_bypass(uses, capacity::slots_per_layer(expected.slots)).total().hit_rate(),
+        WithinAbs(expected.bypass, .002));
+  }
+}
+
+TEST_CASE(
+    "reference: the oracles on Qwen3-30B-A3B decode, slots per layer, played without the prompt") {
+  REQUIRE_TRACE(path, "raw/BigMoeOnEdge/qwen.route.csv.zst");
+  trace::recording const r = read_trace_file(*path);
+  trace::selection decode;
+  decode.prefill = false;
+  trace::next_uses const uses(r, decode);
+  CHECK(uses.n_steps() == 128 * 48);
+  struct row {
+    u64 slots;
+    double must, bypass;
+  };
+  for (row const expected : {row{16, .748, .771}, row{32, .881, .885}}) {
+    CHECK_THAT(trace::belady(uses, capacity::slots_per_layer(expected.slots)).total().hit_rate(),
+               WithinAbs(expected.must, .002));
+    CHECK_THAT(
+        trace::belady_bypass(uses, capacity::slots_per_layer(expected.slots)).total().hit_rate(),
+        WithinAbs(expected.bypass, .002));
+  }
+}
+
+TEST_CASE("reference: BigMoeOnEdge's belady column, to the printed decimal") {
+  struct model {
+    char const* name;
+    u64 lookups;
+  };
+  for (model const m : {model{"gptoss", 6'375}, model{"qwen", 39'526}}) {
+    INFO(m.name);
+    std::string const base = std::string("raw/BigMoeOnEdge/") + m.name;
+    std::optional<std::string> const path = trace_file(base + ".route.csv.zst");
+    std::optional<std::string> const curve_path = trace_file(base + "-curve.csv");
+    if (!path || !curve_path) {
+      SKIP("skipped: the BigMoeOnEdge traces are not there; WARMSET_TRACES names the folder of the "
+           "traces");
+    }
+    trace::recording const r = read_trace_file(*path);
+    CHECK(trace::count_lookups(r) == m.lookups);
+    trace::next_uses const uses(r);
+    std::vector<std::byte> const curve = warmset_tools::read_file(*curve_path);
+    std::istringstream lines{std::string(trace::text_of(curve))};
+    int rows = 0;
+    for (std::string line; std::getline(lines, line);) {
+      std::size_t const at = line.find(",belady,");
+      if (at == std::string::npos) {
+        continue;
+      }
+      ++rows;
+      u64 const mib = std::stoull(line.substr(0, at));
+      trace::oracle_report const report = trace::belady(uses, capacity::shared_bytes(mib << 20));
+      CHECK(line.substr(at + 8) ==
+            decimals(100 * report.total().hit_rate(), 3) + "," +
+                decimals(100 * report.total(phase::decode).hit_rate(), 3) + "," +
+                decimals(static_cast<double>(report.total().read_bytes) / (1 << 20), 1));
+    }
+    CHECK(rows == 11);
+  }
+}
+
+TEST_CASE("reference: the tinymoe traces read and convert") {
+  for (char const* name : {"tinymoe-8x32", "tinymoe-12x64"}) {
+    INFO(name);
+    std::optional<std::string> const path =
+        trace_file(std::string("tinymoe/") + name + ".jsonl.zst");
+    if (!path) {
+      SKIP("skipped: the tinymoe traces are not there; WARMSET_TRACES names the folder of the "
+           "traces");
+    }
+    trace::recording const r = read_trace_file(*path);
+    bool const large = r.model() == "tinymoe-12x64";
+    CHECK(r.labels().size() == 62);
+    CHECK(r.n_token_rows() == 62u * 512 * (large ? 12 : 8));
+    CHECK(r.lookahead_width() == (large ? 12 : 0));
+    CHECK(r.geometry().layers()[0].expert_bytes() == (large ? 52'224 : 26'112));
+    trace::recording const again = trace::read_warmset(trace::write_warmset(r));
+    CHECK(trace::write_warmset(again) == trace::write_warmset(r));
+    CHECK(again.label(0) == "c-code");
+  }
+}
