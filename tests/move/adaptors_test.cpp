@@ -39,9 +39,7 @@ struct opened {
   std::vector<pool_site> sites = make_sites(model, 8, 2);
   B backend;
   explicit opened(B b) : backend(std::move(b)) { backend.open(model, sites); }
-  transfer word(u32 pool, u32 slot) const {
-    return arrival::state(backend.arrivals(pool)[slot]);
-  }
+  transfer word(u32 pool, u32 slot) const { return arrival::state(backend.arrivals(pool)[slot]); }
 };
 
 }  // namespace
@@ -52,7 +50,9 @@ TEST_CASE("failing conforms", "[move]") {
   backend_conforms([] { return failing<host>{failure_schedule::all()}; }, true);
   backend_conforms([] { return failing<host>{failure_schedule::all(moment::at_start)}; }, true);
   backend_conforms(
-      [] { return failing{failure_schedule::random(1, 30'000, moment::at_start), host{slow}}; },
+      [] {
+        return failing{failure_schedule::random(1, 30'000, moment::at_start), host{slow}};
+      },
       true);
 }
 
@@ -87,20 +87,22 @@ TEST_CASE("stacked adaptors conform", "[move]") {
     return counting{throttling{2, limiting{transfer_limit{.transfers = 2}, external{}}}};
   });
   backend_conforms([] {
-    return tracing{sink{}, limiting{transfer_limit{.bytes = 90},
-                                    throttling<host, tick_clock>{7, host{slow}}}};
+    return tracing{
+        sink{}, limiting{transfer_limit{.bytes = 90}, throttling<host, tick_clock>{7, host{slow}}}};
   });
   backend_conforms(
       [] {
-        return counting{failing{
-            failure_schedule::random(5, 9'000),
-            limiting{transfer_limit{.transfers = 1},
-                     failing{failure_schedule::random(6, 9'000, moment::at_start),
-                             throttling{1, tracing{sink{}, host{slow}}}}}}};
+        return counting{
+            failing{failure_schedule::random(5, 9'000),
+                    limiting{transfer_limit{.transfers = 1},
+                             failing{failure_schedule::random(6, 9'000, moment::at_start),
+                                     throttling{1, tracing{sink{}, host{slow}}}}}}};
       },
       true);
-  backend_conforms([] { return limiting{transfer_limit{.transfers = 2},
-                                        limiting{transfer_limit{.transfers = 1}, immediate{}}}; });
+  backend_conforms([] {
+    return limiting{transfer_limit{.transfers = 2},
+                    limiting{transfer_limit{.transfers = 1}, immediate{}}};
+  });
 }
 
 TEST_CASE("innermost reaches through all adaptors", "[move]") {
@@ -290,10 +292,9 @@ TEST_CASE("tracing tells of every start and end", "[move]") {
   o.backend.poll();
   o.backend.poll();
   using kind = move_event::kind;
-  CHECK(events == std::vector<move_event>{{kind::start, 0, a},
-                                          {kind::arrived, 0, a},
-                                          {kind::start, 0, b},
-                                          {kind::failed, 0, b}});
+  CHECK(events ==
+        std::vector<move_event>{
+            {kind::start, 0, a}, {kind::arrived, 0, a}, {kind::start, 0, b}, {kind::failed, 0, b}});
 }
 
 TEST_CASE("the line sink writes one line per event", "[move]") {

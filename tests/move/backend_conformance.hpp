@@ -106,8 +106,9 @@ void backend_conforms_at(Make&& make, warmset::u32 slots, bool shared, bool may_
         bool const wanted = s < site.n_slots ? (round < 2 || (s + round) % 3 != 0) : takes_scratch;
         u32 const n_experts = model.find(site.layers[0])->n_experts;
         if (wanted && expert < n_experts) {
-          list.push_back(
-              {slot_id{s}, {site.layers[round % site.layers.size()], expert_id{expert}}, generation});
+          list.push_back({slot_id{s},
+                          {site.layers[round % site.layers.size()], expert_id{expert}},
+                          generation});
           expert += 1 + (s + round) % 2;
         }
       }
@@ -119,8 +120,7 @@ void backend_conforms_at(Make&& make, warmset::u32 slots, bool shared, bool may_
       backend.start(site.pool, list);
       for (transfer_order const& order : list) {
         u32 const word = words[order.slot.value];
-        wrong_start += !arrival::is_of(word, generation) ||
-                       arrival::state(word) == transfer::none;
+        wrong_start += !arrival::is_of(word, generation) || arrival::state(word) == transfer::none;
         before[site.pool][order.slot.value] = word;
       }
       for (pool_site const& other : sites) {
@@ -128,8 +128,8 @@ void backend_conforms_at(Make&& make, warmset::u32 slots, bool shared, bool may_
           u32 const is = backend.arrivals(other.pool)[s];
           u32 const was = before[other.pool][s];
           // another transfer that was under way may have ended; nothing else may change
-          wrong_others += is != was && !(is >> 2 == was >> 2 &&
-                                         arrival::state(was) == transfer::loading);
+          wrong_others +=
+              is != was && !(is >> 2 == was >> 2 && arrival::state(was) == transfer::loading);
         }
       }
       backend.start(site.pool, {});  // nothing to do

@@ -46,8 +46,8 @@ TEST_CASE("R34: eight experts of 128 queue the bytes of eight experts", "[move]"
   geometry const model = geometry{{{layer_id{0}, 128, 8, {3 * MiB, 3 * MiB, 3 * MiB}}}};
   std::vector<pool_site> const sites = make_sites(model, 32, 8);
   std::vector<group_layout> const layouts = layouts_of(model, sites, 0);
-  auto const orders = orders_of(layer_id{0}, {{3, 0}, {17, 1}, {40, 2}, {41, 5}, {63, 9}, {90, 10},
-                                              {100, 11}, {127, 31}});
+  auto const orders = orders_of(
+      layer_id{0}, {{3, 0}, {17, 1}, {40, 2}, {41, 5}, {63, 9}, {90, 10}, {100, 11}, {127, 31}});
   planned const p = plan_all(orders, sites[0], layouts[0]);
   CHECK(p.plan.bytes == 8 * 9 * MiB);
   CHECK(p.plan.bytes == 8 * model.layers()[0].expert_bytes());

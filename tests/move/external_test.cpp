@@ -62,13 +62,13 @@ TEST_CASE("sites that describe no bank are refused", "[move]") {
   };
   refused([](auto& s) { s[1].pool = 7; });
   refused([](auto& s) { s[1].group = 2; });
-  refused([](auto& s) { s[1].first_slot = 3; });   // overlaps
-  refused([](auto& s) { s[1].first_slot = 5; });   // leaves a gap
+  refused([](auto& s) { s[1].first_slot = 3; });  // overlaps
+  refused([](auto& s) { s[1].first_slot = 5; });  // leaves a gap
   refused([](auto& s) { s[1].first_scratch = 9; });
   refused([](auto& s) { s[1].n_scratch = 3; });
-  refused([](auto& s) { s[1].layers = {layer_id{2}}; });  // of the other group
-  refused([](auto& s) { s[1].layers = {layer_id{1}}; });  // twice
-  refused([](auto& s) { s[1].layers = {layer_id{3}}; });  // no such layer
+  refused([](auto& s) { s[1].layers = {layer_id{2}}; });                  // of the other group
+  refused([](auto& s) { s[1].layers = {layer_id{1}}; });                  // twice
+  refused([](auto& s) { s[1].layers = {layer_id{3}}; });                  // no such layer
   refused([](auto& s) { s[3].first_scratch = s[2].first_scratch = 7; });  // inside the slots
   refused([](auto& s) { s[0].n_slots = u32_max; });
 }

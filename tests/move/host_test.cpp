@@ -95,7 +95,8 @@ TEST_CASE("spans deliver their own bytes", "[move]") {
   source.add(layer_id{2}, 1, b);
   move::basic_host<move::span_source> h{{}, source};
   h.open(model, sites);
-  transfer_order const orders[] = {order_of(2, 2, 0, 1), order_of(2, 3, 1, 1), order_of(2, 5, 3, 1)};
+  transfer_order const orders[] = {order_of(2, 2, 0, 1), order_of(2, 3, 1, 1),
+                                   order_of(2, 5, 3, 1)};
   h.start(0, orders);
   h.poll();
   for (transfer_order const& o : orders) {
@@ -180,11 +181,11 @@ TEST_CASE("reads report what is wrong", "[move]") {
   CHECK(std::strcmp(move::name_of(read_fault::closed), "closed") == 0);
 }
 
-TEST_CASE("memory: one allocation per group, exact strides, shared scratch, zeroed tails", "[move]") {
+TEST_CASE("memory: one allocation per group, exact strides, shared scratch, zeroed tails",
+          "[move]") {
   opened o{{.tail_bytes = 100}};
   REQUIRE(o.backend.n_groups() == 2);
-  CHECK(o.backend.ledger().allocated ==
-        o.backend.layout(0).bytes() + o.backend.layout(1).bytes());
+  CHECK(o.backend.ledger().allocated == o.backend.layout(0).bytes() + o.backend.layout(1).bytes());
   void const* const base = o.backend.memory(0).data();
   // sites 0 and 1 are of group 0
   CHECK(o.backend.raw(1, slot_id{0}, 1).data() - o.backend.raw(0, slot_id{0}, 1).data() == 4 * 13);
@@ -234,7 +235,8 @@ TEST_CASE("orders that cannot be carried out fail and are counted", "[move]") {
   CHECK(o.backend.arrivals(0)[1] == arrival::word(4, transfer::failed));
 }
 
-TEST_CASE("a failing copy poisons its slots and fails its experts alone, at every index", "[move]") {
+TEST_CASE("a failing copy poisons its slots and fails its experts alone, at every index",
+          "[move]") {
   // two runs of two, one expert alone: 3 copies each
   for (u64 n = 0; n < 9; ++n) {
     CAPTURE(n);
@@ -304,7 +306,7 @@ TEST_CASE("deferred readers catch a use before arrival", "[move]") {
     return move::read_claim{0, order.slot, order.expert, order.generation, bank};
   };
   o.start(0, {order});                                 // runs from tick 0 to 44
-  u32 const early = o.backend.enqueue_read(claim(0));   // begins at tick 0: a copy is writing
+  u32 const early = o.backend.enqueue_read(claim(0));  // begins at tick 0: a copy is writing
   o.backend.advance(30);
   u32 const in_time = o.backend.enqueue_read(claim(0));
   u32 const unwritten = o.backend.enqueue_read(claim(2));
@@ -325,14 +327,14 @@ TEST_CASE("deferred readers catch an eviction under them", "[move]") {
   o.start(2, {order_of(2, 7, 2, 1)});
   o.backend.advance_to_idle();
   move::read_claim const claim{2, slot_id{2}, {layer_id{2}, expert_id{7}}, 1, 0};
-  (void)o.backend.enqueue_read(claim, 10);         // 33 … 43
+  (void)o.backend.enqueue_read(claim, 10);  // 33 … 43
   o.backend.advance(5);
-  o.start(2, {order_of(2, 8, 2, 2)});              // 38 … 71
-  (void)o.backend.enqueue_read(claim, 10);         // 43 … 53
+  o.start(2, {order_of(2, 8, 2, 2)});       // 38 … 71
+  (void)o.backend.enqueue_read(claim, 10);  // 43 … 53
   o.backend.advance(30);
-  (void)o.backend.enqueue_read(claim);             // 68
+  (void)o.backend.enqueue_read(claim);  // 68
   o.backend.advance_to_idle();
-  (void)o.backend.enqueue_read(claim);             // the new expert has arrived
+  (void)o.backend.enqueue_read(claim);  // the new expert has arrived
   o.backend.advance_to_idle();
   CHECK(o.backend.reports()[0].fault == read_fault::changed);
   CHECK(o.backend.reports()[1].fault == read_fault::torn);

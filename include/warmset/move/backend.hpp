@@ -174,27 +174,32 @@ concept opens_once = requires(B& b, geometry const& model, std::span<pool_site c
 
 template <class B>
 concept says_its_tail = requires(B const& b) {
-  { b.tail_bytes() } noexcept -> std::same_as<u64>;
+  { b.tail_bytes() }
+  noexcept->std::same_as<u64>;
 };
 
 template <class B>
 concept shows_arrivals = requires(B const& b, u32 pool) {
-  { b.arrivals(pool) } noexcept -> std::same_as<u32 const*>;
+  { b.arrivals(pool) }
+  noexcept->std::same_as<u32 const*>;
 };
 
 template <class B>
 concept starts_without_throwing = requires(B& b, u32 pool, std::span<transfer_order const> orders) {
-  { b.start(pool, orders) } noexcept -> std::same_as<void>;
+  { b.start(pool, orders) }
+  noexcept->std::same_as<void>;
 };
 
 template <class B>
 concept polls_without_throwing = requires(B& b) {
-  { b.poll() } noexcept -> std::same_as<void>;
+  { b.poll() }
+  noexcept->std::same_as<void>;
 };
 
 template <class B>
 concept closes_without_throwing = requires(B& b) {
-  { b.close() } noexcept -> std::same_as<void>;
+  { b.close() }
+  noexcept->std::same_as<void>;
 };
 
 }  // namespace move_detail
@@ -243,9 +248,7 @@ class arrival_words {
     first_.swap(first);
   }
 
-  u32 n_pools() const noexcept {
-    return first_.empty() ? 0 : static_cast<u32>(first_.size() - 1);
-  }
+  u32 n_pools() const noexcept { return first_.empty() ? 0 : static_cast<u32>(first_.size() - 1); }
   std::size_t size() const noexcept { return words_.size(); }
   bool has(u32 pool, slot_id slot) const noexcept {
     return pool < n_pools() && slot.value < first_[pool + 1] - first_[pool];

@@ -14,9 +14,9 @@ struct copy_entry {
   layer_id layer;
   u32 bank;
   u32 first_expert;
-  u32 first_index;   ///< first slot, as its index in the bank
+  u32 first_index;  ///< first slot, as its index in the bank
   u32 n_experts;
-  u32 first_order;   ///< the orders [first_order, first_order + n_experts) are what it serves
+  u32 first_order;    ///< the orders [first_order, first_order + n_experts) are what it serves
   u64 source_offset;  ///< bytes from the beginning of the layer's bank
   u64 device_offset;  ///< bytes from the beginning of the group's allocation
   u64 bytes;
@@ -32,8 +32,8 @@ struct copy_plan {
   u32 n_orders;  ///< orders planned: all, unless the array was too short
   u32 n_large;
   u32 n_small;
-  u32 n_runs;    ///< groups of neighbours; n_orders - n_runs orders travel in another's copies
-  u64 bytes;     ///< of all copies: the bytes of the experts named, and no other
+  u32 n_runs;  ///< groups of neighbours; n_orders - n_runs orders travel in another's copies
+  u64 bytes;   ///< of all copies: the bytes of the experts named, and no other
 
   u32 n_copies() const noexcept { return n_large + n_small; }
   u32 n_batches() const noexcept { return (n_large != 0 ? 1u : 0u) + (n_small != 0 ? 1u : 0u); }

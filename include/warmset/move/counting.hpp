@@ -12,7 +12,7 @@ namespace move {
 /// experts and in bytes.
 struct move_counts {
   u64 starts = 0;
-  u64 issued = 0;   ///< experts
+  u64 issued = 0;  ///< experts
   u64 arrived = 0;
   u64 failed = 0;
   u64 bytes_issued = 0;

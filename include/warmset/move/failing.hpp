@@ -15,9 +15,9 @@ struct failure_schedule {
     at_start,  ///< no byte moves and the word says failed when start returns
   };
 
-  u64 first = u64_max;       ///< the first that fails
-  u64 every = 0;             ///< and each so many after it; 0 = no other
-  u32 chance = 0;            ///< besides, each fails with probability chance / 65536
+  u64 first = u64_max;  ///< the first that fails
+  u64 every = 0;        ///< and each so many after it; 0 = no other
+  u32 chance = 0;       ///< besides, each fails with probability chance / 65536
   u64 seed = 0;
   moment when = moment::at_end;
 

@@ -16,12 +16,12 @@ namespace move {
 
 /// The link of a host backend and how its clock runs. Ticks are virtual and have no length.
 struct host_options {
-  u64 bytes_per_tick = u64_max;        ///< bandwidth
-  u64 latency = 0;                     ///< ticks that every copy takes besides its bytes
-  u64 ticks_per_poll = 1;              ///< what poll advances the clock by; 0 = nothing
-  u64 large_copy = large_copy_bytes;   ///< smallest copy of the large batch
-  u64 tail_bytes = 0;                  ///< zeroed bytes behind each bank
-  bool compare_bytes = true;           ///< reads compare every byte with the source
+  u64 bytes_per_tick = u64_max;       ///< bandwidth
+  u64 latency = 0;                    ///< ticks that every copy takes besides its bytes
+  u64 ticks_per_poll = 1;             ///< what poll advances the clock by; 0 = nothing
+  u64 large_copy = large_copy_bytes;  ///< smallest copy of the large batch
+  u64 tail_bytes = 0;                 ///< zeroed bytes behind each bank
+  bool compare_bytes = true;          ///< reads compare every byte with the source
 };
 
 /// What was wrong with a read of a slot.
@@ -149,8 +149,8 @@ class basic_host {
     std::vector<layer_room> rooms;
     for (pool_site const& site : sites) {
       most_orders = max_of(most_orders, std::size_t{site.n_words()});
-      most_planned = max_of(most_planned, std::size_t{site.n_words()} *
-                                              groups[site.group].layout.n_banks());
+      most_planned =
+          max_of(most_planned, std::size_t{site.n_words()} * groups[site.group].layout.n_banks());
       for (layer_id layer : site.layers) {
         layer_geometry const& of = *model.find(layer);
         source_.check(of);
@@ -280,10 +280,14 @@ class basic_host {
       return {{}, read_fault::out_of_range};
     }
     switch (t->state) {
-      case tag_state::empty: return {{}, read_fault::empty};
-      case tag_state::torn: return {{}, read_fault::torn};
-      case tag_state::poisoned: return {{}, read_fault::poisoned};
-      case tag_state::holds: break;
+    case tag_state::empty:
+      return {{}, read_fault::empty};
+    case tag_state::torn:
+      return {{}, read_fault::torn};
+    case tag_state::poisoned:
+      return {{}, read_fault::poisoned};
+    case tag_state::holds:
+      break;
     }
     if (t->expert != claim.expert) {
       return {{}, read_fault::other_expert};
@@ -484,11 +488,20 @@ class basic_host {
     }
     now_ = when;
     switch (next) {
-      case event::copy_end: end_copy(false); break;
-      case event::read_end: end_read(); break;
-      case event::copy_begin: begin_copy(); break;
-      case event::read_begin: begin_read(); break;
-      case event::none: break;
+    case event::copy_end:
+      end_copy(false);
+      break;
+    case event::read_end:
+      end_read();
+      break;
+    case event::copy_begin:
+      begin_copy();
+      break;
+    case event::read_begin:
+      begin_read();
+      break;
+    case event::none:
+      break;
     }
     return true;
   }

@@ -16,13 +16,15 @@ namespace move_detail {
 template <class S>
 concept reads_bytes = requires(S const& s, expert_key key, u32 bank, u64 offset,
                                std::span<std::byte> out) {
-  { s.read(key, bank, offset, out) } noexcept -> std::same_as<void>;
+  { s.read(key, bank, offset, out) }
+  noexcept->std::same_as<void>;
 };
 
 template <class S>
 concept compares_bytes = requires(S const& s, expert_key key, u32 bank, u64 offset,
                                   std::span<std::byte const> bytes) {
-  { s.equals(key, bank, offset, bytes) } noexcept -> std::same_as<bool>;
+  { s.equals(key, bank, offset, bytes) }
+  noexcept->std::same_as<bool>;
 };
 
 template <class S>
@@ -36,8 +38,8 @@ concept checks_layers = requires(S& s, layer_geometry const& layer) {
 /// `offset` on, `equals` compares them, `check` throws config_error where the source cannot serve a
 /// layer. Both are called only for layers that passed `check` and inside the bank.
 template <class S>
-concept byte_source = move_detail::reads_bytes<S> && move_detail::compares_bytes<S> &&
-                      move_detail::checks_layers<S>;
+concept byte_source =
+    move_detail::reads_bytes<S> && move_detail::compares_bytes<S> && move_detail::checks_layers<S>;
 
 namespace move {
 

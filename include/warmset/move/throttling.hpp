@@ -31,8 +31,10 @@ struct tick_clock {
 /// What a throttling adaptor measures its delay with.
 template <class C, class B>
 concept delay_clock = requires(C& c, C const& reading, B const& b) {
-  { c.on_poll() } noexcept -> std::same_as<void>;
-  { reading.now(b) } noexcept -> std::same_as<u64>;
+  { c.on_poll() }
+  noexcept->std::same_as<void>;
+  { reading.now(b) }
+  noexcept->std::same_as<u64>;
 };
 
 /// A backend whose transfers show later: the word of each changes `delay` after it ended inside, in
@@ -41,7 +43,7 @@ concept delay_clock = requires(C& c, C const& reading, B const& b) {
 /// Errors: those of B. Does not allocate after open. Complexity: O(transfers in flight) per start
 /// and poll.
 template <move_backend B, class Clock = poll_clock>
-  requires delay_clock<Clock, B>
+requires delay_clock<Clock, B>
 class throttling {
  public:
   throttling() = default;

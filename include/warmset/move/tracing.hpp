@@ -27,7 +27,8 @@ constexpr char const* name_of(move_event::kind k) noexcept {
 /// Takes the events of a tracing adaptor, on the owner's thread.
 template <class S>
 concept move_sink = requires(S& s, move_event const& event) {
-  { s(event) } noexcept;
+  { s(event) }
+  noexcept;
 };
 
 /// A sink that writes one line per event: what, pool, slot, layer, expert, generation. Write errors
@@ -99,9 +100,9 @@ class tracing {
       if (end == transfer::loading) {
         return false;
       }
-      sink_(move_event{
-          end == transfer::arrived ? move_event::kind::arrived : move_event::kind::failed, f.pool,
-          f.order});
+      sink_(move_event{end == transfer::arrived ? move_event::kind::arrived
+                                                : move_event::kind::failed,
+                       f.pool, f.order});
       return true;
     });
   }
