@@ -1,0 +1,32 @@
+// expect: error: calling a (constexpr )?__host__ function\("on_demand"\) from a __device__ function
+// SPDX-License-Identifier: Apache-2.0
+// Headers come as system headers, so that nvcc's warning is silent and only the probe speaks.
+#include "warmset/cuda.cuh"
+
+using namespace warmset;
+
+#ifdef WARMSET_TWIN_OK
+#define ON_BOTH WARMSET_HD
+#else
+#define ON_BOTH
+#endif
+
+struct my_score {
+  struct state {
+    u32 count;
+  };
+  static constexpr char const* name = "my_score";
+  WARMSET_HD constexpr u64 value(state const& x, expert_facts, clocks) const noexcept { return x.count; }
+  ON_BOTH constexpr void on_demand(state& x, clocks) const noexcept { ++x.count; }
+};
+
+struct my_policy : default_policy {
+  using score = my_score;
+};
+
+__global__ void kernel(components<my_policy> parts, void* block, table_shape shape, int const* ids,
+                       u32 n_ids, workspace_of<my_policy>* w, plan_of<my_policy>* p) {
+  require_device_callable<my_policy, one_lane>();
+  table_reader<my_policy> const table{block, shape, &parts};
+  plan_demand<my_policy>(one_lane{}, table, step_input{0, phase::decode, 0}, ids, n_ids, *w, *p);
+}

@@ -1,0 +1,23 @@
+// expect: (?s)\A(?:(?!error:).)*error: static[^\n]*the score lacks on_demand\(
+// SPDX-License-Identifier: Apache-2.0
+#include "warmset/table/bundles.hpp"
+#include "warmset/table/table.hpp"
+
+using namespace warmset;
+
+struct my_score {
+  struct state {
+    u32 count;
+  };
+  static constexpr char const* name = "my_score";
+  WARMSET_HD constexpr u64 value(state const& x, expert_facts, clocks) const noexcept { return x.count; }
+#ifdef WARMSET_TWIN_OK
+  WARMSET_HD constexpr void on_demand(state& x, clocks) const noexcept { ++x.count; }
+#endif
+};
+
+struct my_policy : default_policy {
+  using score = my_score;
+};
+
+unsigned long long size(table<my_policy> const& t) { return t.block_bytes(); }
