@@ -218,7 +218,7 @@ audit_result audit(basic_table_view<Policy, Writable> const& t) {
         return {invariant::A12_never, index};
       }
       if constexpr (requires { t.parts().score.plausible(t.score_of(index), now); }) {
-        if (!t.parts().score.plausible(t.score_of(index), now)) {
+        if (accessed && !t.parts().score.plausible(t.score_of(index), now)) {
           return {invariant::A13_score, index};
         }
       }
