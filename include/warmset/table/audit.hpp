@@ -179,7 +179,8 @@ audit_result audit(basic_table_view<Policy, Writable> const& t) {
   }
 
   u32 pins = 0;
-  constexpr u32 half = u32_max / 2 + 1;
+  // a rebase leaves ages of half the range, and the next one comes 2^30 ticks later
+  constexpr u32 oldest = u32_max / 2 + (1u << detail::rebase_bits);
   for (u32 row = 0; row < h.n_layers; ++row) {
     u32 held = 0;
     clocks const now = t.now(row, h.model_tick);
@@ -201,7 +202,7 @@ audit_result audit(basic_table_view<Policy, Writable> const& t) {
       }
       pins += (record.where & expert_word::pinned) != 0 ? 1 : 0;
       bool const accessed = (record.where & expert_word::accessed) != 0;
-      if (accessed && age_of(now.tick, record.last) > half) {
+      if (accessed && age_of(now.tick, record.last) > oldest) {
         return {invariant::A11_clocks, index};
       }
       if constexpr (!std::is_empty_v<typename view::score_state>) {
