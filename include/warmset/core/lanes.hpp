@@ -60,14 +60,18 @@ struct one_lane {
 
   template <class F>
   WARMSET_HD constexpr order_key min_key(u32 n, F&& f) const {
+    // two minima, since one chain of compare and select would be all that a scan waits for
     order_key best = no_key;
-    for (u32 i = 0; i < n; ++i) {
-      order_key const key = f(i);
-      if (key < best) {
-        best = key;
-      }
+    order_key other = no_key;
+    u32 i = 0;
+    for (; i + 1 < n; i += 2) {
+      best = lesser(best, f(i));
+      other = lesser(other, f(i + 1));
     }
-    return best;
+    if (i < n) {
+      best = lesser(best, f(i));
+    }
+    return lesser(best, other);
   }
 
   template <class P>

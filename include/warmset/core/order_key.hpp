@@ -19,6 +19,12 @@ WARMSET_HD constexpr bool operator<(order_key a, order_key b) noexcept {
   return a.high != b.high ? a.high < b.high : a.low < b.low;
 }
 
+/// The smaller of two keys.
+WARMSET_HD constexpr order_key lesser(order_key a, order_key b) noexcept {
+  bool const take_b = b < a;
+  return {take_b ? b.high : a.high, take_b ? b.low : a.low};
+}
+
 /// The documented tie-break: smaller score, then larger age (never accessed counts as largest), then
 /// lower slot. Complexity O(1).
 WARMSET_HD constexpr order_key eviction_key(u64 score, bool accessed, u32 age, u32 slot) noexcept {

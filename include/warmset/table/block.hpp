@@ -264,8 +264,7 @@ class basic_table_view {
     return {header_->tick, record.tick, model_tick, record.step};
   }
   WARMSET_HD static expert_facts facts(expert_record const& record) noexcept {
-    return {record.last, (record.where & expert_word::accessed) != 0,
-            (record.where & expert_word::slot_mask) != 0};
+    return {record.last, record.where & expert_word::accessed, record.where & expert_word::slot_mask};
   }
   WARMSET_HD u64 value(u32 index, clocks c) const noexcept {
     return parts_->score.value(score_of(index), facts(experts_[index]), c);

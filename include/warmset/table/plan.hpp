@@ -120,7 +120,7 @@ class candidate_view {
     expert_record const& record = table_.expert(index);
     expert_facts const facts = table_reader<Policy>::facts(record);
     u64 const value = table_.parts().score.value(table_.score_of(index), facts, clocks_of(owner));
-    return eviction_key(value, facts.accessed, age_of(now_.tick, record.last), slot);
+    return eviction_key(value, facts.accessed != 0, age_of(now_.tick, record.last), slot);
   }
   WARMSET_HD auto const& selector_pool() const noexcept { return table_.selector_pool(); }
   WARMSET_HD auto const& selector_slot(u32 slot) const noexcept { return table_.selector_slot(slot); }

@@ -133,30 +133,76 @@ class byte_cursor {
 
 /// Checksum of a byte sequence in 64-bit little-endian words, the last one filled up with zeros;
 /// the length is part of it. Four independent lanes, so that it runs at several words per
-/// multiplication latency. It finds damage; it does not resist an adversary. O(bytes).
-inline u64 checksum(std::span<std::byte const> bytes) noexcept {
-  constexpr u64 factor = 0x9E37'79B9'7F4A'7C15ull;
-  u64 lane[4] = {1, 2, 3, 4};
-  std::byte const* p = bytes.data();
-  std::size_t left = bytes.size();
-  for (; left >= 32; left -= 32, p += 32) {
-    for (std::size_t i = 0; i < 4; ++i) {
-      lane[i] = std::rotl((lane[i] ^ detail::load_le<u64>(p + 8 * i)) * factor, 29);
+/// multiplication latency. It finds damage; it does not resist an adversary. Takes the bytes in
+/// parts, each but the last a multiple of 32.
+class checksummer {
+ public:
+  /// Takes the next part in and, where `copy_to` is given, copies it there while it is in the
+  /// cache. O(bytes).
+  void add(std::span<std::byte const> bytes, std::byte* copy_to = nullptr) noexcept {
+    constexpr std::size_t chunk = 8192;
+    size_ += bytes.size();
+    while (bytes.size() > chunk) {
+      take(bytes.first(chunk));
+      if (copy_to != nullptr) {
+        std::memcpy(copy_to, bytes.data(), chunk);
+        copy_to += chunk;
+      }
+      bytes = bytes.subspan(chunk);
+    }
+    take(bytes);
+    if (copy_to != nullptr && !bytes.empty()) {
+      std::memcpy(copy_to, bytes.data(), bytes.size());
     }
   }
-  for (std::size_t i = 0; left != 0; ++i) {
-    std::byte word[8] = {};
-    std::size_t const n = left < 8 ? left : 8;
-    std::memcpy(word, p, n);
-    lane[i] = std::rotl((lane[i] ^ detail::load_le<u64>(word)) * factor, 29);
-    p += n;
-    left -= n;
+
+  u64 sum() const noexcept {
+    u64 result = size_;
+    for (u64 value : lane_) {
+      result = mixed(result, value);
+    }
+    return result ^ (result >> 32);
   }
-  u64 sum = bytes.size();
-  for (u64 value : lane) {
-    sum = std::rotl((sum ^ value) * factor, 29);
+
+ private:
+  static u64 mixed(u64 lane, u64 word) noexcept {
+    return std::rotl((lane ^ word) * 0x9E37'79B9'7F4A'7C15ull, 29);
   }
-  return sum ^ (sum >> 32);
+
+  void take(std::span<std::byte const> bytes) noexcept {
+    // Copies of the lanes, which stay in registers while the loop runs.
+    u64 a = lane_[0], b = lane_[1], c = lane_[2], d = lane_[3];
+    std::byte const* p = bytes.data();
+    std::size_t left = bytes.size();
+    for (; left >= 32; left -= 32, p += 32) {
+      a = mixed(a, detail::load_le<u64>(p));
+      b = mixed(b, detail::load_le<u64>(p + 8));
+      c = mixed(c, detail::load_le<u64>(p + 16));
+      d = mixed(d, detail::load_le<u64>(p + 24));
+    }
+    lane_[0] = a;
+    lane_[1] = b;
+    lane_[2] = c;
+    lane_[3] = d;
+    for (std::size_t i = 0; left != 0; ++i) {
+      std::byte word[8] = {};
+      std::size_t const n = left < 8 ? left : 8;
+      std::memcpy(word, p, n);
+      lane_[i] = mixed(lane_[i], detail::load_le<u64>(word));
+      p += n;
+      left -= n;
+    }
+  }
+
+  u64 lane_[4] = {1, 2, 3, 4};
+  u64 size_ = 0;
+};
+
+/// Checksum of all the bytes. O(bytes).
+inline u64 checksum(std::span<std::byte const> bytes) noexcept {
+  checksummer c;
+  c.add(bytes);
+  return c.sum();
 }
 
 }  // namespace trace

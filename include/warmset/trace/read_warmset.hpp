@@ -11,12 +11,67 @@
 namespace warmset::inline v0 {
 namespace trace {
 
-/// Reads Warmset's own trace format, version 1, already decompressed.
-///
-/// Nothing is allocated before its count was checked against the size. Throws format_error with the
-/// byte offset and the field. O(size), close to the cost of copying the bytes.
-inline recording read_warmset(std::span<std::byte const> bytes) {
-  detail::byte_cursor in("warmset trace", bytes);
+namespace detail {
+
+/// The counts at the head of a file.
+struct wst_head {
+  u32 flags;
+  u64 fingerprint;
+  u64 n_ids;
+  u32 n_layers;
+  u32 n_banks;
+  u32 n_blocks;
+  u32 n_labels;
+  u32 width;
+  u32 model_size;
+  u32 source_size;
+};
+
+/// Copies columns out of a file and sums the file up on the way, so that large columns are read
+/// from memory once.
+class summing_copier {
+ public:
+  explicit summing_copier(std::span<std::byte const> file) noexcept : file_(file) {}
+
+  /// Columns come in the order of the file.
+  template <class T>
+  void copy(column<T>& to, std::byte const* from, std::size_t n) {
+    std::size_t const at = static_cast<std::size_t>(from - file_.data());
+    std::size_t const lead = (32 - at % 32) % 32;
+    std::size_t const size = n * sizeof(T);
+    if (std::endian::native != std::endian::little || size < 4096) {
+      load_column(to, from, n);
+      return;
+    }
+    to.resize(n);
+    std::byte* const out = reinterpret_cast<std::byte*>(to.data());
+    std::size_t const bulk = (size - lead) / 32 * 32;
+    std::memcpy(out, from, lead);
+    advance(at + lead);
+    sum_.add(file_.subspan(at + lead, bulk), out + lead);
+    done_ += bulk;
+    std::memcpy(out + lead + bulk, from + lead + bulk, size - lead - bulk);
+  }
+
+  /// The checksum of the whole file.
+  u64 finish() {
+    advance(file_.size());
+    return sum_.sum();
+  }
+
+ private:
+  void advance(std::size_t to) {
+    sum_.add(file_.subspan(done_, to - done_));
+    done_ = to;
+  }
+
+  std::span<std::byte const> file_;
+  checksummer sum_;
+  std::size_t done_ = 0;
+};
+
+inline wst_head read_wst_head(byte_cursor& in, std::span<std::byte const> bytes) {
+  wst_head h;
   if (bytes.empty()) {
     in.fail("the input is empty");
   }
@@ -28,62 +83,57 @@ inline recording read_warmset(std::span<std::byte const> bytes) {
     in.fail_at(8, "version is " + std::to_string(version) + "; this reader knows version " +
                       std::to_string(wst::version));
   }
-  u32 const flags = in.take<u32>("flags");
-  if ((flags & ~wst::all_flags) != 0) {
-    in.fail_at(12, "flags are " + std::to_string(flags) + ", of which some are unknown");
+  h.flags = in.take<u32>("flags");
+  if ((h.flags & ~wst::all_flags) != 0) {
+    in.fail_at(12, "flags are " + std::to_string(h.flags) + ", of which some are unknown");
   }
   u64 const size = in.take<u64>("size");
   if (size != bytes.size()) {
     in.fail_at(16, "size is " + std::to_string(size) + ", but the input has " +
                        std::to_string(bytes.size()) + " bytes");
   }
-  u64 const fingerprint = in.take<u64>("fingerprint");
-  u64 const n_ids = in.take<u64>("ids");
-  u32 const n_layers = in.take<u32>("layers");
-  u32 const n_banks = in.take<u32>("banks");
-  u32 const n_blocks = in.take<u32>("blocks");
-  u32 const n_labels = in.take<u32>("labels");
-  u32 const width = in.take<u32>("look-ahead width");
-  u32 const model_size = in.take<u32>("model");
-  u32 const source_size = in.take<u32>("source");
+  h.fingerprint = in.take<u64>("fingerprint");
+  h.n_ids = in.take<u64>("ids");
+  h.n_layers = in.take<u32>("layers");
+  h.n_banks = in.take<u32>("banks");
+  h.n_blocks = in.take<u32>("blocks");
+  h.n_labels = in.take<u32>("labels");
+  h.width = in.take<u32>("look-ahead width");
+  h.model_size = in.take<u32>("model");
+  h.source_size = in.take<u32>("source");
   if (in.take<u32>("reserved") != 0 || in.take<u64>("reserved") != 0) {
     in.fail_at(68, "reserved bytes are not zero");
   }
-  if (n_layers == 0 || n_layers > geometry::max_layers) {
-    in.fail_at(40, "layers is " + std::to_string(n_layers) + "; between 1 and " +
+  if (h.n_layers == 0 || h.n_layers > geometry::max_layers) {
+    in.fail_at(40, "layers is " + std::to_string(h.n_layers) + "; between 1 and " +
                        std::to_string(geometry::max_layers) + " are possible");
   }
-  if (in.left() < 8) {
-    in.fail("the checksum is missing");
-  }
-  u64 const sum = detail::load_le<u64>(bytes.data() + bytes.size() - 8);
-  if (sum != checksum(bytes.first(bytes.size() - 8))) {
-    in.fail_at(bytes.size() - 8, "the checksum does not match");
-  }
+  return h;
+}
 
+inline recording read_wst_body(byte_cursor& in, std::span<std::byte const> bytes, wst_head const& h,
+                               u64 stored_sum) {
   contents parts;
-  parts.expert_bytes_assumed = (flags & wst::assumes_expert_bytes) != 0;
-  parts.lookahead_width = width;
+  parts.expert_bytes_assumed = (h.flags & wst::assumes_expert_bytes) != 0;
+  parts.lookahead_width = h.width;
 
   u64 const layers_at = in.at();
-  std::byte const* layer = in.take_bytes("layers", n_layers * wst::layer_bytes);
-  std::byte const* bank = in.take_bytes("banks", u64{n_banks} * 8);
+  std::byte const* layer = in.take_bytes("layers", h.n_layers * wst::layer_bytes);
+  std::byte const* bank = in.take_bytes("banks", u64{h.n_banks} * 8);
   std::vector<layer_geometry> layers;
-  layers.reserve(n_layers);
-  u64 banks_left = n_banks;
-  for (u32 i = 0; i < n_layers; ++i, layer += wst::layer_bytes) {
-    u32 const banks = detail::load_le<u32>(layer + 12);
+  layers.reserve(h.n_layers);
+  u64 banks_left = h.n_banks;
+  for (u32 i = 0; i < h.n_layers; ++i, layer += wst::layer_bytes) {
+    u32 const banks = load_le<u32>(layer + 12);
     if (banks > banks_left) {
       in.fail_at(layers_at + i * wst::layer_bytes + 12,
                  "layer has " + std::to_string(banks) + " banks where " +
                      std::to_string(banks_left) + " are left");
     }
-    layers.push_back({layer_id{detail::load_le<u32>(layer)},
-                      detail::load_le<u32>(layer + 4),
-                      detail::load_le<u32>(layer + 8),
-                      {}});
+    layers.push_back(
+        {layer_id{load_le<u32>(layer)}, load_le<u32>(layer + 4), load_le<u32>(layer + 8), {}});
     for (u32 j = 0; j < banks; ++j, bank += 8) {
-      u64 const size_of_bank = detail::load_le<u64>(bank);
+      u64 const size_of_bank = load_le<u64>(bank);
       // Keeps every sum over experts and layers within 64 bits.
       if (size_of_bank > u64{1} << 32) {
         in.fail_at(layers_at + i * wst::layer_bytes,
@@ -94,67 +144,70 @@ inline recording read_warmset(std::span<std::byte const> bytes) {
     banks_left -= banks;
   }
   if (banks_left != 0) {
-    in.fail_at(44, "banks is " + std::to_string(n_banks) + ", but the layers name " +
-                       std::to_string(n_banks - banks_left));
+    in.fail_at(44, "banks is " + std::to_string(h.n_banks) + ", but the layers name " +
+                       std::to_string(h.n_banks - banks_left));
   }
   try {
     parts.geometry = geometry(std::move(layers));
   } catch (config_error const& e) {
     in.fail_at(layers_at, e.what());
   }
-  if (parts.geometry.fingerprint() != fingerprint) {
-    in.fail_at(24, "the fingerprint is not that of the layers");
+  if (parts.geometry.fingerprint() != h.fingerprint) {
+    in.fail_at(24, "the h.fingerprint is not that of the layers");
   }
 
   u64 const blocks_at = in.at();
-  std::byte const* b = in.take_bytes("blocks", n_blocks * wst::block_bytes);
-  parts.blocks.resize(n_blocks);
+  std::byte const* b = in.take_bytes("blocks", h.n_blocks * wst::block_bytes);
+  parts.blocks.resize(h.n_blocks);
   for (block& made : parts.blocks) {
-    made.sequence = detail::load_le<u32>(b);
-    made.first_position = detail::load_le<u32>(b + 4);
-    u32 const what = detail::load_le<u32>(b + 8);
+    made.sequence = load_le<u32>(b);
+    made.first_position = load_le<u32>(b + 4);
+    u32 const what = load_le<u32>(b + 8);
     made.phase = static_cast<phase>(what < n_phases ? what : n_phases);
-    made.first_row = detail::load_le<u32>(b + 12);
-    made.n_rows = detail::load_le<u32>(b + 16);
-    made.n_steps = detail::load_le<u32>(b + 20);
-    made.n_tokens = detail::load_le<u32>(b + 24);
-    made.k = detail::load_le<u32>(b + 28);
+    made.first_row = load_le<u32>(b + 12);
+    made.n_rows = load_le<u32>(b + 16);
+    made.n_steps = load_le<u32>(b + 20);
+    made.n_tokens = load_le<u32>(b + 24);
+    made.k = load_le<u32>(b + 28);
     b += wst::block_bytes;
   }
 
   u64 const labels_at = in.at();
-  std::byte const* l = in.take_bytes("labels", n_labels * wst::label_bytes);
-  parts.model = in.take_text("model", model_size);
-  parts.source = in.take_text("source", source_size);
-  parts.labels.reserve(n_labels);
-  for (u32 i = 0; i < n_labels; ++i, l += wst::label_bytes) {
-    parts.labels.push_back(
-        {detail::load_le<u32>(l), in.take_text("label", detail::load_le<u32>(l + 4))});
+  std::byte const* l = in.take_bytes("labels", h.n_labels * wst::label_bytes);
+  parts.model = in.take_text("model", h.model_size);
+  parts.source = in.take_text("source", h.source_size);
+  parts.labels.reserve(h.n_labels);
+  for (u32 i = 0; i < h.n_labels; ++i, l += wst::label_bytes) {
+    parts.labels.push_back({load_le<u32>(l), in.take_text("label", load_le<u32>(l + 4))});
   }
   in.align();
 
-  if (std::optional<fault> const broken = recording::place_blocks(parts, n_ids)) {
+  if (std::optional<fault> const broken = recording::place_blocks(parts, h.n_ids)) {
     in.fail_at(broken->where == fault::list::block ? blocks_at + broken->index * wst::block_bytes
                                                    : 32,
                broken->what);
   }
   u64 const tokens =
       parts.blocks.empty() ? 0 : parts.blocks.back().tokens_at + parts.blocks.back().n_token_rows();
-  u64 const n_ahead = detail::saturating_mul(tokens, width);
-  auto take_column = [&in](std::string_view field, auto& to, u64 n, u64 each) {
+  u64 const n_ahead = saturating_mul(tokens, h.width);
+  summing_copier sum(bytes.first(bytes.size() - 8));
+  auto take_column = [&in, &sum](std::string_view field, auto& to, u64 n, u64 each) {
     u64 const at = in.at();
-    std::byte const* const from = in.take_bytes(field, detail::saturating_mul(n, each));
-    detail::load_column(to, from, static_cast<std::size_t>(n));
+    std::byte const* const from = in.take_bytes(field, saturating_mul(n, each));
+    sum.copy(to, from, static_cast<std::size_t>(n));
     in.align();
     return at;
   };
-  u64 const ids_at = take_column("ids", parts.ids, n_ids, 2);
-  u64 const residency_at =
-      take_column("residency", parts.residency, (flags & wst::has_residency) != 0 ? n_ids : 0, 1);
+  u64 const ids_at = take_column("ids", parts.ids, h.n_ids, 2);
+  u64 const residency_at = take_column("residency", parts.residency,
+                                       (h.flags & wst::has_residency) != 0 ? h.n_ids : 0, 1);
   u64 const ahead_at = take_column("look-ahead", parts.lookahead, n_ahead, 2);
-  take_column("weights", parts.weights, (flags & wst::has_weights) != 0 ? n_ids : 0, 4);
+  take_column("weights", parts.weights, (h.flags & wst::has_weights) != 0 ? h.n_ids : 0, 4);
   if (in.left() != 8) {
     in.fail(std::to_string(in.left()) + " bytes follow where the checksum of 8 is due");
+  }
+  if (sum.finish() != stored_sum) {
+    in.fail_at(bytes.size() - 8, "the checksum does not match");
   }
   return recording::checked(std::move(parts), [&](fault const& f) {
     u64 at = 0;
@@ -180,6 +233,30 @@ inline recording read_warmset(std::span<std::byte const> bytes) {
     }
     in.fail_at(at, f.what);
   });
+}
+
+}  // namespace detail
+
+/// Reads Warmset's own trace format, version 1, already decompressed.
+///
+/// Nothing is allocated before its count was checked against the size. Throws format_error with the
+/// byte offset and the field. O(size), close to the cost of copying the bytes.
+inline recording read_warmset(std::span<std::byte const> bytes) {
+  detail::byte_cursor in("warmset trace", bytes);
+  detail::wst_head const head = detail::read_wst_head(in, bytes);
+  if (in.left() < 8) {
+    in.fail("the checksum is missing");
+  }
+  u64 const stored = detail::load_le<u64>(bytes.data() + bytes.size() - 8);
+  try {
+    return detail::read_wst_body(in, bytes, head, stored);
+  } catch (format_error const&) {
+    // Damage explains whatever else is wrong.
+    if (checksum(bytes.first(bytes.size() - 8)) != stored) {
+      in.fail_at(bytes.size() - 8, "the checksum does not match");
+    }
+    throw;
+  }
 }
 
 }  // namespace trace

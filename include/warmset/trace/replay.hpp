@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <span>
 #include <utility>
@@ -166,12 +167,20 @@ class byte_pool {
  public:
   using policy = bundles::shared<Bundle>;
 
+  /// A slot and whose it was.
+  struct owned_slot {
+    u32 slot;
+    u32 row;
+    u32 expert;
+  };
   /// What a step decided; the spans live until the next one.
   struct decision {
     plan_kind kind;
-    std::span<u32 const> experts;      ///< distinct, in order of last occurrence
-    std::span<u32 const> slots;        ///< one per expert
-    std::span<access_kind const> how;  ///< one per expert
+    std::span<u32 const> experts;           ///< distinct, in order of last occurrence
+    std::span<u32 const> slots;             ///< one per expert
+    std::span<access_kind const> how;       ///< one per expert
+    std::span<planned_load const> loads;    ///< ascending expert index
+    std::span<owned_slot const> reclaimed;  ///< residents that made way, in the selector's order
   };
 
   byte_pool(geometry model, u64 budget_bytes, tuning numbers = Bundle::numbers)
@@ -179,10 +188,15 @@ class byte_pool {
         table_(model_.layers(), all_experts(model_), numbers),
         arrivals_(all_experts(model_).reserved, 0u) {
     observer_.open(model_);
+    reclaimed_.reserve(arrivals_.size());
+    slot_of_.resize(arrivals_.size());
+    u32 n_before = 0;
     for (layer_geometry const& layer : model_.layers()) {
       row_of_.resize(layer.layer.value + 1, u32_max);
       row_of_.back() = static_cast<u32>(bytes_.size());
       bytes_.push_back(layer.expert_bytes());
+      first_key_.push_back(first_key_.empty() ? 0 : first_key_.back() + n_before);
+      n_before = layer.n_experts;
     }
   }
 
@@ -194,23 +208,30 @@ class byte_pool {
     plan_demand<policy>(one_lane{}, view, step_input{row, p, model_tick_}, ids.data(),
                         static_cast<u32>(ids.size()), workspace_, plan_);
     outcome& out = observer_.record(row, p);
+    reclaimed_.clear();
     if (plan_.kind == plan_kind::step) {
       (void)commit<policy>(one_lane{}, view, plan_, out);
       model_tick_ += plan_.n;
       for (u32 j = 0; j < plan_.n_loads; ++j) {
         u32 const slot = plan_.loads[j].slot;
         arrivals_[slot] = arrival::word(view.generation(slot), transfer::arrived);
+        slot_of_[first_key_[row] + plan_.loads[j].expert] = slot;
       }
       settle<policy>(one_lane{}, view, arrivals_.data(), out);
       used_ += plan_.n_loads * bytes_[row];
       reclaim<policy>(
           view, model_tick_, plan_, [this] { return used_ <= budget_; },
-          [this](u32 from, u32) { used_ -= bytes_[from]; }, out);
+          [this](u32 from, u32 expert) {
+            used_ -= bytes_[from];
+            reclaimed_.push_back({slot_of_[first_key_[from] + expert], from, expert});
+          },
+          out);
     } else {
       record_uncommitted<policy>(plan_, out);
     }
     observer_.close(row, p);
-    return {plan_.kind, {plan_.expert, plan_.n}, {plan_.slot, plan_.n}, {plan_.how, plan_.n}};
+    return {plan_.kind,           {plan_.expert, plan_.n},      {plan_.slot, plan_.n},
+            {plan_.how, plan_.n}, {plan_.loads, plan_.n_loads}, reclaimed_};
   }
 
   bool is_resident(expert_key key) const noexcept {
@@ -239,8 +260,11 @@ class byte_pool {
   u64 budget_;
   table<policy> table_;
   std::vector<u32> arrivals_;
-  std::vector<u32> row_of_;  // by layer id
-  std::vector<u64> bytes_;   // of an expert, by row
+  std::vector<u32> row_of_;     // by layer id
+  std::vector<u64> bytes_;      // of an expert, by row
+  std::vector<u32> first_key_;  // by row
+  std::vector<u32> slot_of_;    // by first_key_[row] + expert; of the last install
+  std::vector<owned_slot> reclaimed_;
   observe::counting observer_;
   u64 used_ = 0;
   u32 model_tick_ = 0;

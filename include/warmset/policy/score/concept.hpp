@@ -19,10 +19,11 @@ struct clocks {
 };
 
 /// What the table knows of an expert besides the score's own state.
+/// The flags are words: compilers keep three words in registers, but not a word and two bytes.
 struct expert_facts {
-  u32 last;       ///< pool tick of the last demand; meaningless where !accessed
-  bool accessed;  ///< false: never demanded. A state, not a stamp of 0
-  bool resident;
+  u32 last;      ///< pool tick of the last demand; meaningless where !accessed
+  u32 accessed;  ///< 0: never demanded. A state, not a stamp of 0
+  u32 resident;  ///< 0: it has no slot
 };
 
 /// Scalar function of one expert's history; larger = keep. Scores belong to experts, not to slots:
