@@ -218,9 +218,14 @@ class cache {
     u32 n = 0;
     for (u32 i = 0; i < plan_.n; ++i) {
       if (plan_.slot[i] >= site.n_slots && plan_.wave[i] == wave) {
-        orders_[n++] = {slot_id{plan_.slot[i]},
-                        {site.layers[at.row], expert_id{plan_.expert[i]}},
-                        scratch_generation_};
+        transfer_order const order{slot_id{plan_.slot[i]},
+                                   {site.layers[at.row], expert_id{plan_.expert[i]}},
+                                   scratch_generation_};
+        u32 place_of = n++;  // ascending expert index; waves are short
+        for (; place_of != 0 && order.expert < orders_[place_of - 1].expert; --place_of) {
+          orders_[place_of] = orders_[place_of - 1];
+        }
+        orders_[place_of] = order;
       }
     }
     backend_.start(at.pool, {orders_.data(), n});
@@ -481,11 +486,12 @@ class cache {
     }
 
     std::vector<geometry_group> const groups = model_.groups();
-    u64 fixed = 0;      // bytes of scratch and tails
+    u64 fixed = 0;      // bytes of scratch, tails and alignment
     u64 per_slot = 0;   // bytes of one slot in every layer
     for (geometry_group const& group : groups) {
       u64 const scratch = numbers.scratch_slots != 0 ? numbers.scratch_slots : group.max_k;
-      fixed += scratch * group.expert_bytes() + backend_.tail_bytes() * group.bank_bytes.size();
+      fixed += scratch * group.expert_bytes() +
+               (backend_.tail_bytes() + group_layout::alignment) * group.bank_bytes.size();
       per_slot += group.expert_bytes() * group.layers.size();
     }
     u32 slots = size.slots;
@@ -497,7 +503,7 @@ class cache {
                            per_slot + fixed, " bytes, scratch included");
       }
     }
-    report_ = {size.bytes, fixed, 0};
+    report_ = {size.bytes, 0, 0};
     scratch_.resize(groups.size());
     for (u32 g = 0; g < groups.size(); ++g) {
       geometry_group const& group = groups[g];
@@ -517,7 +523,6 @@ class cache {
         }
         first_slot += sizes.reserved;
         report_.slots += sizes.capacity;
-        report_.effective_bytes += sizes.capacity * group.expert_bytes();
         pools_.emplace_back(rows, sizes, own, scratch_[g].data());
         sites_.push_back(static_cast<pool_site&&>(site));
       };
@@ -538,6 +543,9 @@ class cache {
       for (std::size_t i = first_pool; i < sites_.size(); ++i) {
         sites_[i].first_scratch = first_slot;
       }
+    }
+    for (group_layout const& layout : layouts_of(model_, sites_, backend_.tail_bytes())) {
+      report_.effective_bytes += layout.bytes();
     }
   }
 
