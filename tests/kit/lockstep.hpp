@@ -200,7 +200,8 @@ class lockstep {
 
   /// I5: with guard `none` and room in the budget, the first hint takes the slot that a demand would take.
   std::string guard_none_equals_demand(u32 row, plan_record const& hinted) {
-    if (!model_.policy().guard_is_none || hinted.loads.empty() || model_.usable() == 0) {
+    if (!model_.policy().guard_is_none || model_.policy().may_decline || hinted.loads.empty() ||
+        model_.usable() == 0) {
       return "";
     }
     u32 unused = 0;
