@@ -32,14 +32,24 @@ void* counted_allocation(std::size_t size, std::size_t alignment) {
 
 }  // namespace
 
-void* operator new(std::size_t size) { return counted_allocation(size, alignof(std::max_align_t)); }
+void* operator new(std::size_t size) {
+  return counted_allocation(size, alignof(std::max_align_t));
+}
 void* operator new(std::size_t size, std::align_val_t a) {
   return counted_allocation(size, static_cast<std::size_t>(a));
 }
-void operator delete(void* p) noexcept { std::free(p); }
-void operator delete(void* p, std::size_t) noexcept { std::free(p); }
-void operator delete(void* p, std::align_val_t) noexcept { std::free(p); }
-void operator delete(void* p, std::size_t, std::align_val_t) noexcept { std::free(p); }
+void operator delete(void* p) noexcept {
+  std::free(p);
+}
+void operator delete(void* p, std::size_t) noexcept {
+  std::free(p);
+}
+void operator delete(void* p, std::align_val_t) noexcept {
+  std::free(p);
+}
+void operator delete(void* p, std::size_t, std::align_val_t) noexcept {
+  std::free(p);
+}
 
 namespace warmset {
 namespace {
@@ -52,11 +62,15 @@ struct speculating : default_policy {
 };
 using shared_pool = bundles::shared<default_policy>;
 
-geometry small() { return geometry::uniform(2, 16, 2, 100); }
+geometry small() {
+  return geometry::uniform(2, 16, 2, 100);
+}
 
 /// Two geometries: layers 3 and 5 with experts of 150 bytes, layer 4 of 400.
 geometry mixed() {
-  return geometry{{{layer_id{3}, 16, 2, {100, 50}}, {layer_id{4}, 8, 4, {400}}, {layer_id{5}, 16, 2, {100, 50}}}};
+  return geometry{{{layer_id{3}, 16, 2, {100, 50}},
+                   {layer_id{4}, 8, 4, {400}},
+                   {layer_id{5}, 16, 2, {100, 50}}}};
 }
 
 template <class Cache>
@@ -99,11 +113,13 @@ std::string refusal(geometry model, budget size, tuning numbers = Policy::number
   return "";
 }
 
-bool mentions(std::string const& text, char const* part) { return text.find(part) != std::string::npos; }
+bool mentions(std::string const& text, char const* part) {
+  return text.find(part) != std::string::npos;
+}
 
 }  // namespace
 
-// ---- budget and construction ------------------------------------------------------------------------------
+// ---- budget and construction --------------------------------------------------------------------
 
 TEST_CASE("a budget in slots") {
   cache<> c{mixed(), budget::of_slots(6)};
@@ -147,7 +163,8 @@ TEST_CASE("tails count in the budget") {
   u64 const fixed = 2 * 150 + 4 * 400 + tail * 3;  // three banks in two groups
   cache<> c{model, budget::of_bytes(fixed + 700), tuning{}, move::external{tail}};
   CHECK(c.effective_budget().slots == 3);
-  CHECK_THROWS_AS((cache<>{model, budget::of_bytes(fixed + 699), tuning{}, move::external{tail}}), config_error);
+  CHECK_THROWS_AS((cache<>{model, budget::of_bytes(fixed + 699), tuning{}, move::external{tail}}),
+                  config_error);
 }
 
 TEST_CASE("a shared pool of each geometry") {
@@ -168,17 +185,20 @@ TEST_CASE("what cannot work is refused with a sentence") {
   CHECK(mentions(refusal(geometry{}, budget::of_slots(2)), "without MoE layers"));
   CHECK(mentions(refusal(small(), budget{}), "use the bundle off"));
   CHECK(mentions(refusal(small(), budget::of_slots(2), tuning{.half_life = 3}), "half_life = 3"));
-  CHECK(mentions(refusal(small(), budget::of_slots(2), tuning{.half_life = 257}), "half_life = 257"));
+  CHECK(
+      mentions(refusal(small(), budget::of_slots(2), tuning{.half_life = 257}), "half_life = 257"));
   CHECK(mentions(refusal(small(), budget::of_slots(2), tuning{.epoch = 12}), "epoch = 12"));
-  CHECK(mentions(refusal(small(), budget::of_slots(2), tuning{.speculative_slots = 1}), "predictor is none"));
+  CHECK(mentions(refusal(small(), budget::of_slots(2), tuning{.speculative_slots = 1}),
+                 "predictor is none"));
   CHECK(mentions(refusal<speculating>(small(), budget::of_slots(1)), "leave nothing for demand"));
   CHECK(mentions(refusal<shared_pool>(small(), budget::of_slots(1)), "a floor of 2"));
-  CHECK(mentions(refusal(geometry::uniform(1, 513, 2, 8), budget::of_slots(2)), "max_experts is 512"));
+  CHECK(mentions(refusal(geometry::uniform(1, 513, 2, 8), budget::of_slots(2)),
+                 "max_experts is 512"));
   CHECK(mentions(refusal(geometry{{{layer_id{70'000}, 8, 2, {8}}}}, budget::of_slots(2)), "70000"));
   CHECK(refusal(geometry::uniform(1, 512, 2, 8), budget::of_slots(2)).empty());
 }
 
-// ---- demand -------------------------------------------------------------------------------------------------
+// ---- demand -------------------------------------------------------------------------------------
 
 TEST_CASE("step decides commits and starts the loads") {
   cache<> c{mixed(), budget::of_slots(6)};
@@ -224,7 +244,8 @@ TEST_CASE("plan and commit are step") {
   u64 state = 7;
   for (int i = 0; i < 500; ++i) {
     state = state * 6364136223846793005ull + 1;
-    id_list const ids{static_cast<routed_id>(state >> 60), static_cast<routed_id>((state >> 50) & 15)};
+    id_list const ids{static_cast<routed_id>(state >> 60),
+                      static_cast<routed_id>((state >> 50) & 15)};
     layer_id const layer{static_cast<u32>(state >> 40) & 1};
     (void)one.step(layer, ids_of{ids});
     (void)two.plan(layer, ids_of{ids});
@@ -250,7 +271,12 @@ TEST_CASE("a plan of another table version is stale") {
   (void)c.plan(layer_id{0}, ids_of{a});
   land(c);  // what settle takes in makes another version
   CHECK(c.commit() == status{reason::stale_plan});
-  id_list const wide = [] { id_list ids; for (routed_id i = 0; i < 16; ++i) ids.push_back(i); return ids; }();
+  id_list const wide = [] {
+    id_list ids;
+    for (routed_id i = 0; i < 16; ++i)
+      ids.push_back(i);
+    return ids;
+  }();
   CHECK(c.plan(layer_id{0}, ids_of{wide}).kind == plan_kind::overflow);
   CHECK(c.commit() == status{reason::not_committable});
   require_sound(c);
@@ -291,7 +317,7 @@ TEST_CASE("ids of any integer type") {
   require_sound(c);
 }
 
-// ---- leases -------------------------------------------------------------------------------------------------
+// ---- leases -------------------------------------------------------------------------------------
 
 TEST_CASE("a lease holds its slots and moves with its owner") {
   using cache_type = cache<>;
@@ -351,7 +377,8 @@ TEST_CASE("scratch is leased and a demand without it is busy") {
   CHECK(held.slots().size() == 2);  // each scratch slot once
   auto const before = bytes_of(c);
   CHECK(c.step(layer_id{0}, ids_of{wide}).kind == plan_kind::busy);
-  // the scratch belongs to the geometry: the other layer's overflow waits as well, its step does not
+  // the scratch belongs to the geometry: the other layer's overflow waits as well, its step does
+  // not
   CHECK(c.step(layer_id{1}, ids_of{wide}).kind == plan_kind::busy);
   CHECK(!c.demand(layer_id{1}, ids_of{wide}));
   CHECK((bytes_of(c) == before));
@@ -384,12 +411,15 @@ TEST_CASE("waves stream what has no slot") {
   require_sound(c);
 }
 
-// ---- hints, capacity, keeping -----------------------------------------------------------------------------
+// ---- hints, capacity, keeping -------------------------------------------------------------------
 
 TEST_CASE("advise takes hints of any layers") {
   cache<speculating> c{small(), budget::of_slots(4), tuning{.speculative_slots = 2}};
-  hint const hints[] = {{layer_id{0}, 3, 0, 9}, {layer_id{0}, 4, 1, 8}, {layer_id{1}, 5, 0, 7},
-                        {layer_id{9}, 5, 0, 7}, {layer_id{1}, -1, 1, 7}};
+  hint const hints[] = {{layer_id{0}, 3, 0, 9},
+                        {layer_id{0}, 4, 1, 8},
+                        {layer_id{1}, 5, 0, 7},
+                        {layer_id{9}, 5, 0, 7},
+                        {layer_id{1}, -1, 1, 7}};
   c.advise(std::span<hint const>{hints});
   land(c);
   CHECK(c.is_resident({layer_id{0}, expert_id{3}}));
@@ -456,7 +486,7 @@ TEST_CASE("fits says which widths cannot overflow") {
   CHECK(whole.fits(layer_id{0}, u32_max));
 }
 
-// ---- promises -----------------------------------------------------------------------------------------------
+// ---- promises -----------------------------------------------------------------------------------
 
 TEST_CASE("no operation allocates after construction") {
   cache<speculating> c{mixed(), budget{0, 4, 2}, tuning{.speculative_slots = 2}};
@@ -480,7 +510,8 @@ TEST_CASE("no operation allocates after construction") {
       (void)c.unpin({layer, expert_id{1}});
       (void)c.fits(layer, 2);
       land(c);
-      if (i % 7 == 0) (void)c.invalidate(layer);
+      if (i % 7 == 0)
+        (void)c.invalidate(layer);
     }
     (void)c.observer().total();
   }
@@ -525,7 +556,8 @@ TEST_CASE("eight racing demands of one expert are one load") {
         (void)c.advise(layer_id{1}, ids_of{ids});
       });
     }
-    for (std::thread& t : threads) t.join();
+    for (std::thread& t : threads)
+      t.join();
     c.with([&](auto& inner) {
       land(inner);
       require_sound(inner);
@@ -537,7 +569,8 @@ TEST_CASE("eight racing demands of one expert are one load") {
       CHECK(sum.issued[static_cast<u32>(intent::speculative)].value == 1);
       CHECK(inner.is_resident({layer_id{0}, expert_id{5}}));
     });
-    for (auto const& slot : slots_seen) CHECK(slot == slots_seen[0]);
+    for (auto const& slot : slots_seen)
+      CHECK(slot == slots_seen[0]);
   }
 }
 
@@ -550,18 +583,23 @@ TEST_CASE("threads on one cache behind the lock") {
       u32 slots[4];
       for (int i = 0; i < 500; ++i) {
         state = state * 6364136223846793005ull + 1442695040888963407ull;
-        routed_id const ids[] = {static_cast<routed_id>(state >> 60), static_cast<routed_id>((state >> 50) & 15)};
+        routed_id const ids[] = {static_cast<routed_id>(state >> 60),
+                                 static_cast<routed_id>((state >> 50) & 15)};
         layer_id const layer{static_cast<u32>(state >> 40) & 1};
         (void)c.step(layer, ids_of{ids}, std::span<u32>{slots});
-        if (i % 3 == 0) (void)c.advise(layer, ids_of{ids});
-        if (i % 50 == 0) (void)c.resize(layer, 3 + static_cast<u32>(i / 50 % 2));
-        if (i % 97 == 0) (void)c.invalidate(layer);
+        if (i % 3 == 0)
+          (void)c.advise(layer, ids_of{ids});
+        if (i % 50 == 0)
+          (void)c.resize(layer, 3 + static_cast<u32>(i / 50 % 2));
+        if (i % 97 == 0)
+          (void)c.invalidate(layer);
         c.with([](auto& inner) { land(inner); });
         c.settle();
       }
     });
   }
-  for (std::thread& t : threads) t.join();
+  for (std::thread& t : threads)
+    t.join();
   c.with([](auto& inner) { require_sound(inner); });
 }
 

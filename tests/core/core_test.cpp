@@ -17,8 +17,9 @@ namespace {
 
 /// Whether ids of two kinds can be mistaken for each other.
 template <class A, class B>
-concept mixes = std::is_convertible_v<A, B> || std::is_constructible_v<A, B> ||
-                requires(A a, B b) { a == b; };
+concept mixes = std::is_convertible_v<A, B> || std::is_constructible_v<A, B> || requires(A a, B b) {
+  a == b;
+};
 
 std::string message(std::vector<layer_geometry> layers) {
   try {
@@ -90,7 +91,8 @@ TEST_CASE("eviction keys order by score then age then slot") {
 
 TEST_CASE("arrival words carry a generation and a state") {
   for (u32 const generation : {0u, 1u, arrival::generation_mask, arrival::generation_mask + 5}) {
-    for (transfer const t : {transfer::none, transfer::loading, transfer::arrived, transfer::failed}) {
+    for (transfer const t :
+         {transfer::none, transfer::loading, transfer::arrived, transfer::failed}) {
       u32 const w = arrival::word(generation, t);
       CHECK(arrival::state(w) == t);
       CHECK(arrival::is_of(w, generation));
@@ -137,10 +139,10 @@ TEST_CASE("a wrong geometry is refused with its values") {
   CHECK(message({{layer_id{4}, 8, 9, {8}}}) == "geometry: layer 4 uses k = 9 of 8 experts");
   CHECK(message({{layer_id{4}, 8, 2, {}}}) == "geometry: layer 4 has experts of no bytes");
   CHECK(message({{layer_id{4}, 8, 2, {0, 0}}}) == "geometry: layer 4 has experts of no bytes");
-  CHECK(message({{layer_id{4}, 8, 2, {1}}, {layer_id{4}, 8, 2, {1}}}).find("layer 4 does not follow layer 4") !=
-        std::string::npos);
-  CHECK(message({{layer_id{4}, 8, 2, {1}}, {layer_id{3}, 8, 2, {1}}}).find("layer 3 does not follow layer 4") !=
-        std::string::npos);
+  CHECK(message({{layer_id{4}, 8, 2, {1}}, {layer_id{4}, 8, 2, {1}}})
+            .find("layer 4 does not follow layer 4") != std::string::npos);
+  CHECK(message({{layer_id{4}, 8, 2, {1}}, {layer_id{3}, 8, 2, {1}}})
+            .find("layer 3 does not follow layer 4") != std::string::npos);
   CHECK(message({{layer_id{0}, 65'535, 65'535, {1}}}).empty());
   CHECK(message({}).empty());
 }
@@ -178,7 +180,8 @@ TEST_CASE("groups differ by bytes of each bank") {
 }
 
 TEST_CASE("coverage says which layers are left out and why") {
-  geometry const g{{{layer_id{0}, 8, 2, {296}}, {layer_id{1}, 8, 2, {512}}, {layer_id{2}, 8, 2, {600}}}};
+  geometry const g{
+      {{layer_id{0}, 8, 2, {296}}, {layer_id{1}, 8, 2, {512}}, {layer_id{2}, 8, 2, {600}}}};
   CHECK(g.coverage().complete());
   coverage_report const r = g.coverage(512);
   CHECK(r.layers_total == 3);
@@ -196,8 +199,8 @@ TEST_CASE("a fingerprint tells geometries apart") {
   CHECK(g.fingerprint() == geometry::uniform(4, 8, 2, 100).fingerprint());
   CHECK(g == geometry::uniform(4, 8, 2, 100));
   for (geometry const& other :
-       {geometry::uniform(5, 8, 2, 100), geometry::uniform(4, 9, 2, 100), geometry::uniform(4, 8, 3, 100),
-        geometry::uniform(4, 8, 2, 101), geometry{}}) {
+       {geometry::uniform(5, 8, 2, 100), geometry::uniform(4, 9, 2, 100),
+        geometry::uniform(4, 8, 3, 100), geometry::uniform(4, 8, 2, 101), geometry{}}) {
     CHECK(other.fingerprint() != g.fingerprint());
   }
   geometry const split{{{layer_id{0}, 8, 2, {60, 40}}}};

@@ -15,13 +15,21 @@ namespace warmset {
 namespace {
 
 template <class A, class B>
-concept adds = requires(A a, B b) { a + b; };
+concept adds = requires(A a, B b) {
+  a + b;
+};
 template <class A, class B>
-concept takes_in = requires(A& a, B b) { a += b; };
+concept takes_in = requires(A& a, B b) {
+  a += b;
+};
 template <class A, class B>
-concept compares = requires(A a, B b) { a == b; };
+concept compares = requires(A a, B b) {
+  a == b;
+};
 template <class A, class B>
-concept subtracts = requires(A a, B b) { a - b; };
+concept subtracts = requires(A a, B b) {
+  a - b;
+};
 
 using bytes_t = amount<unit::bytes>;
 using experts_t = amount<unit::experts>;
@@ -42,7 +50,8 @@ constexpr u32 s = static_cast<u32>(intent::speculative);
 total_counters sound() {
   total_counters c{};
   c.demanded.value = 28;
-  for (u32 i = 0; i < n_access_kinds; ++i) c.accesses[i].value = 1 + i;  // 1 … 7
+  for (u32 i = 0; i < n_access_kinds; ++i)
+    c.accesses[i].value = 1 + i;  // 1 … 7
   c.issued[d].value = 4;
   c.arrived[d].value = 3;
   c.failed[d].value = 1;
@@ -69,8 +78,9 @@ TEST_CASE("amounts of different units do not mix") {
   STATIC_CHECK(!std::is_convertible_v<bytes_t, experts_t>);
   CHECK((bytes_t{3} + bytes_t{4}).value == 7);
   CHECK((bytes_t{7} - bytes_t{4}).value == 3);
-  for (char const* const name : {unit::experts::name, unit::bank_slabs::name, unit::bytes::name,
-                                 unit::steps::name, unit::ids::name, unit::questions::name, unit::slots::name}) {
+  for (char const* const name :
+       {unit::experts::name, unit::bank_slabs::name, unit::bytes::name, unit::steps::name,
+        unit::ids::name, unit::questions::name, unit::slots::name}) {
     CHECK(std::strlen(name) != 0);
   }
 }
@@ -110,12 +120,14 @@ TEST_CASE("fold takes every number of an outcome") {
     total_counters c{};
     fold(o, 1000, 3, c);
     u64 touched = 0;
-    for (u64 const number : numbers_of(c)) touched += number != 0 ? 1 : 0;
+    for (u64 const number : numbers_of(c))
+      touched += number != 0 ? 1 : 0;
     INFO("word " << i);
     CHECK(touched == (c.slabs[d].value + c.slabs[s].value != 0 ? 3 : 1));
     fold(o, 1000, 3, all);
   }
-  for (u64 const number : numbers_of(all)) CHECK(number != 0);
+  for (u64 const number : numbers_of(all))
+    CHECK(number != 0);
   CHECK(all.bytes[d].value == 1000);
   CHECK(all.slabs[s].value == 3);
 }
@@ -127,24 +139,26 @@ TEST_CASE("B101 every counter is incremented by something that happens") {
     sizes const size{.capacity = 8, .reserve = 2, .numbers = {.speculative_slots = 3}};
     on_table<watched<score::lfru, guard::warm_then_challenger_must_win>> play{size};
     u32 lease = 0;
-    for (int i = 0; i < 3; ++i) play.d(range(0, 5));
+    for (int i = 0; i < 3; ++i)
+      play.d(range(0, 5));
     play.d({-1, 999, 0, 0});
-    play.p({10, 10, 10, -1, 99});           // sentinel, out of range, duplicate
-    play.p({10});                           // resident
+    play.p({10, 10, 10, -1, 99});  // sentinel, out of range, duplicate
+    play.p({10});                  // resident
     play.hint({11});
-    play.hint({11});                        // in flight
-    play.demand({11});                      // late, of a hint
+    play.hint({11});    // in flight
+    play.demand({11});  // late, of a hint
     play.land();
-    play.d({10});                           // first use
-    play.hint({12}, 0, 0);                  // limited
-    play.hint({13}, 0, u32_max, 0);         // too late
+    play.d({10});                    // first use
+    play.hint({12}, 0, 0);           // limited
+    play.hint({13}, 0, u32_max, 0);  // too late
     play.d(range(5, 3));
-    for (int i = 0; i < 3; ++i) play.d(range(0, 8));
-    play.p({20});                           // the guard refuses
-    play.d({30});                           // a demand evicts
-    play.p({20, 21, 22});                   // speculation evicts
+    for (int i = 0; i < 3; ++i)
+      play.d(range(0, 8));
+    play.p({20});          // the guard refuses
+    play.d({30});          // a demand evicts
+    play.p({20, 21, 22});  // speculation evicts
     play.d(range(31, 3));
-    play.p({40, 41, 42, 43, 44});           // over the budget, and unused speculation evicted
+    play.p({40, 41, 42, 43, 44});  // over the budget, and unused speculation evicted
     play.d({1});
     play.p({50, 51, 52, 53});
     play.demand({60});
@@ -154,24 +168,26 @@ TEST_CASE("B101 every counter is incremented by something that happens") {
     play.finish_all(transfer::failed);
     play.hint({55});
     play.demand({55});
-    play.finish_all(transfer::failed);      // a joined transfer fails
-    play.demand(range(0, 20));              // overflow
+    play.finish_all(transfer::failed);  // a joined transfer fails
+    play.demand(range(0, 20));          // overflow
     play.hold(range(0, 8), lease);
     play.land();
-    play.demand({62});                      // declined
-    play.hint({63});                        // no victim
+    play.demand({62});  // declined
+    play.hint({63});    // no victim
     play.release(lease);
-    REQUIRE(play.resize(4));                // dropped, retired
+    REQUIRE(play.resize(4));  // dropped, retired
     seen = seen + play.counters();
   }
   std::vector<std::string> silent;
   auto const look = [&](char const* name, auto a) {
-    if (a.value == 0) silent.emplace_back(name);
+    if (a.value == 0)
+      silent.emplace_back(name);
   };
   look("steps", seen.steps);
   look("overflow_steps", seen.overflow_steps);
   look("demanded", seen.demanded);
-  for (u32 i = 0; i < n_access_kinds; ++i) look(name_of(static_cast<access_kind>(i)), seen.accesses[i]);
+  for (u32 i = 0; i < n_access_kinds; ++i)
+    look(name_of(static_cast<access_kind>(i)), seen.accesses[i]);
   for (u32 i = 0; i < n_intents; ++i) {
     look(i == d ? "issued demand" : "issued speculative", seen.issued[i]);
     look(i == d ? "arrived demand" : "arrived speculative", seen.arrived[i]);
@@ -192,12 +208,14 @@ TEST_CASE("B101 every counter is incremented by something that happens") {
     look(name_of(r), seen.skipped_ids[static_cast<u32>(r)]);
   }
   for (reason const r :
-       {reason::sentinel, reason::out_of_range, reason::duplicate, reason::resident, reason::in_flight,
-        reason::guard, reason::speculative_budget, reason::no_victim, reason::too_late, reason::limited}) {
+       {reason::sentinel, reason::out_of_range, reason::duplicate, reason::resident,
+        reason::in_flight, reason::guard, reason::speculative_budget, reason::no_victim,
+        reason::too_late, reason::limited}) {
     look(name_of(r), seen.hints_dropped[static_cast<u32>(r)]);
   }
   std::string names;
-  for (std::string const& name : silent) names += name + ", ";
+  for (std::string const& name : silent)
+    names += name + ", ";
   INFO("never counted: " << names);
   CHECK(silent.empty());
 }
@@ -224,10 +242,17 @@ TEST_CASE("each law is violated by a planted error") {
   CHECK(broken([](auto& c, auto&) { ++c.late_failed.value; }) == law::L5_copies);
   CHECK(broken([](auto&, auto& now) { ++now.late_in_flight; }) == law::L5_copies);
   CHECK(broken([](auto& c, auto&) { ++c.issued[d].value; }) == law::L5_copies);
-  law_result const r = check_laws([] { auto c = sound(); ++c.demanded.value; return c; }(), {});
+  law_result const r = check_laws(
+      [] {
+        auto c = sound();
+        ++c.demanded.value;
+        return c;
+      }(),
+      {});
   CHECK(r.left == 29);
   CHECK(r.right == 28);
-  for (u32 i = 0; i < 6; ++i) CHECK(std::strlen(name_of(static_cast<law>(i))) != 0);
+  for (u32 i = 0; i < 6; ++i)
+    CHECK(std::strlen(name_of(static_cast<law>(i))) != 0);
 }
 
 TEST_CASE("the counting observer keeps layers and phases apart") {

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // What is counted, over pools and real traces; and the switch that is off.
 
-#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
 
+#include <warmset/trace/read_rtb1.hpp>
+
 #include "play.hpp"
-#include "warmset/trace/read_rtb1.hpp"
 
 #if defined(WARMSET_HAS_ZSTD)
 #include <zstd.h>
@@ -21,9 +21,13 @@ namespace {
 constexpr u32 hint_i = static_cast<u32>(intent::speculative);
 
 template <class Cache>
-concept has_counters = requires(Cache& c) { c.observer(); };
+concept has_counters = requires(Cache& c) {
+  c.observer();
+};
 template <class Cache>
-concept has_pools = requires(Cache& c) { c.pools(); };
+concept has_pools = requires(Cache& c) {
+  c.pools();
+};
 
 /// Where real traces are: WARMSET_TRACES, else shared/traces in a folder above the sources.
 std::filesystem::path traces() {
@@ -78,44 +82,57 @@ TEST_CASE("B106 issued hints are conserved") {
     for (int op = 0; op < 3000; ++op) {  // the player checks the laws after each operation
       u32 const x = random.below(n_experts);
       switch (random.below(10)) {
-        case 0:
-        case 1:
-        case 2: play.demand({static_cast<routed_id>(x), static_cast<routed_id>(random.below(n_experts))}); break;
-        case 3:
-        case 4: play.hint({static_cast<routed_id>(x), static_cast<routed_id>(random.below(n_experts)), -1, 999}); break;
-        case 5: play.land(); break;
-        case 6: play.finish_all(random.below(3) == 0 ? transfer::failed : transfer::arrived); break;
-        case 7: {
-          u32 lease = u32_max;
-          play.hold({static_cast<routed_id>(x)}, lease);
-          if (lease != u32_max) leases.push_back(lease);
-          break;
+      case 0:
+      case 1:
+      case 2:
+        play.demand({static_cast<routed_id>(x), static_cast<routed_id>(random.below(n_experts))});
+        break;
+      case 3:
+      case 4:
+        play.hint(
+            {static_cast<routed_id>(x), static_cast<routed_id>(random.below(n_experts)), -1, 999});
+        break;
+      case 5:
+        play.land();
+        break;
+      case 6:
+        play.finish_all(random.below(3) == 0 ? transfer::failed : transfer::arrived);
+        break;
+      case 7: {
+        u32 lease = u32_max;
+        play.hold({static_cast<routed_id>(x)}, lease);
+        if (lease != u32_max)
+          leases.push_back(lease);
+        break;
+      }
+      case 8:
+        for (u32 const lease : leases)
+          play.release(lease);
+        leases.clear();
+        break;
+      default:
+        if (random.below(8) == 0) {
+          play.invalidate();
+        } else if (capacity > 3) {
+          (void)play.resize(capacity - random.below(2));
         }
-        case 8:
-          for (u32 const lease : leases) play.release(lease);
-          leases.clear();
-          break;
-        default:
-          if (random.below(8) == 0) {
-            play.invalidate();
-          } else if (capacity > 3) {
-            (void)play.resize(capacity - random.below(2));
-          }
       }
     }
-    for (u32 const lease : leases) play.release(lease);
+    for (u32 const lease : leases)
+      play.release(lease);
     play.land();
     auto const c = play.counters();
     CHECK(c.issued[hint_i].value > 0);
-    CHECK(c.issued[hint_i].value == c.used().value + c.evicted_unused.value + play.header().unused +
-                                        c.failed[hint_i].value);
+    CHECK(c.issued[hint_i].value ==
+          c.used().value + c.evicted_unused.value + play.header().unused + c.failed[hint_i].value);
   };
   for (u32 const capacity : {2u, 3u, k, 8u, 42u}) {
     on_both<watched<score::decayed_count, guard::spare_only>>({.capacity = capacity}, random_life);
     on_both<watched<score::lfru, guard::none>>({.capacity = capacity}, random_life);
     on_both<watched<score::lfru, guard::warm_then_challenger_must_win, select::first_permitted>>(
         {.capacity = capacity, .numbers = {.speculative_slots = 2}}, random_life);
-    on_both<watched<score::lru, guard::none, select::lru_list>>({.capacity = capacity}, random_life);
+    on_both<watched<score::lru, guard::none, select::lru_list>>({.capacity = capacity},
+                                                                random_life);
   }
 }
 
@@ -127,7 +144,8 @@ TEST_CASE("B108 the hit rate is of demand alone") {
     o[access_kind::first_use] = 420;
     o[access_kind::load] = 5'958;
     o.hints_offered = 1'000;
-    o.hints_dropped[static_cast<u32>(reason::resident)] = 1'000;  // look-ups that found their expert
+    o.hints_dropped[static_cast<u32>(reason::resident)] =
+        1'000;  // look-ups that found their expert
     total_counters c{};
     fold(o, 1000, 1, c);
     CHECK(c.hits().value == 5'420);
@@ -139,7 +157,8 @@ TEST_CASE("B108 the hit rate is of demand alone") {
       for (u32 i = 0; i < 500; ++i) {
         play.d({static_cast<routed_id>(i % 11)});
         for (routed_id e = 0; e < 11; ++e) {
-          if (play.resident(static_cast<u32>(e))) play.p({e});
+          if (play.resident(static_cast<u32>(e)))
+            play.p({e});
         }
       }
       auto const c = play.counters();
@@ -152,7 +171,8 @@ TEST_CASE("B108 the hit rate is of demand alone") {
 }
 
 TEST_CASE("R22 frequency beats recency on a trace of low reuse") {
-  std::vector<std::byte> const bytes = unpacked(traces() / "raw/gpt-oss-20b-ExpertFingerprinting/ids.rtb.zst");
+  std::vector<std::byte> const bytes =
+      unpacked(traces() / "raw/gpt-oss-20b-ExpertFingerprinting/ids.rtb.zst");
   if (bytes.empty()) {
     SKIP("skipped: no recording of gpt-oss-20b (WARMSET_TRACES) or no zstd");
   }
@@ -176,7 +196,8 @@ TEST_CASE("R22 frequency beats recency on a trace of low reuse") {
     double const lru = hit_rate.operator()<score::lru>(slots);
     double const lfu = hit_rate.operator()<score::lfu>(slots);
     double const decayed = hit_rate.operator()<score::decayed_count>(slots);
-    INFO(slots << " of 32 slots a layer: lru " << lru << ", lfu " << lfu << ", decayed_count " << decayed);
+    INFO(slots << " of 32 slots a layer: lru " << lru << ", lfu " << lfu << ", decayed_count "
+               << decayed);
     CHECK(decayed > lru);
     CHECK(max_of(lfu, decayed) > lru);
     CHECK(lru > 0.2);
@@ -212,7 +233,8 @@ TEST_CASE("R47 a floor keeps every layer of a shared pool alive") {
       on_cache<bundles::shared<plain<score::lru>>> play{s};
       CHECK(play.header().capacity == 6 * layers);
       run(play);
-      for (u32 layer = 0; layer < layers; ++layer) CHECK(play.layer(layer).held >= min_of(k, floor));
+      for (u32 layer = 0; layer < layers; ++layer)
+        CHECK(play.layer(layer).held >= min_of(k, floor));
     } else {
       on_cache<plain<score::lru>> play{s};
       run(play);
@@ -223,8 +245,8 @@ TEST_CASE("R47 a floor keeps every layer of a shared pool alive") {
   std::vector<double> const whole = shares(k, true);
   std::vector<double> const apart = shares(0, false);
   for (u32 layer = 4; layer < layers; ++layer) {
-    INFO("layer " << layer << ": floor 1 " << low[layer] << ", floor k " << whole[layer] << ", per layer "
-                  << apart[layer]);
+    INFO("layer " << layer << ": floor 1 " << low[layer] << ", floor k " << whole[layer]
+                  << ", per layer " << apart[layer]);
     CHECK(low[layer] < 0.5);  // the report shows who starves
     CHECK(whole[layer] > 0.9);
     CHECK(apart[layer] > 0.9);
@@ -239,7 +261,8 @@ TEST_CASE("R50 hard off has no member and no hook") {
   STATIC_CHECK(!has_counters<cache<off>>);
   STATIC_CHECK(!has_pools<cache<off>>);
   STATIC_CHECK(has_counters<cache<>>);
-  // the engine keeps one call structure; construction from what an enabled cache takes costs nothing
+  // the engine keeps one call structure; construction from what an enabled cache takes costs
+  // nothing
   geometry const model = geometry::uniform(2, 8, 2, 100);
   cache<off> c{model, budget::of_slots(4), tuning{}};
   routed_id const ids[] = {1, 2};

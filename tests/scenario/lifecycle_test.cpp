@@ -18,7 +18,8 @@ void require_overflow(player& play, id_list const& ids) {
   u64 const steps = play.counters().steps.value;
   std::vector<u32> was_resident;
   for (routed_id const id : ids) {
-    if (play.resident(static_cast<u32>(id))) was_resident.push_back(static_cast<u32>(id));
+    if (play.resident(static_cast<u32>(id)))
+      was_resident.push_back(static_cast<u32>(id));
   }
   u32 const n_slots = play.header().n_slots;
   u32 const n_scratch = play.header().n_scratch;
@@ -52,8 +53,9 @@ void require_overflow(player& play, id_list const& ids) {
 }
 
 template <class Cache>
-concept takes_hints =
-    requires(Cache& c, std::span<routed_id const> ids) { c.advise(layer_id{0}, ids); };
+concept takes_hints = requires(Cache& c, std::span<routed_id const> ids) {
+  c.advise(layer_id{0}, ids);
+};
 
 template <class F>
 void for_bundles(F&& f) {
@@ -105,10 +107,12 @@ TEST_CASE("B31 one failure of a batch rolls back one entry") {
         play.land();
         CHECK(slot_word::state(play.word(step.slot_of(62))) == slot_state::free);
         CHECK(!play.resident(62));
-        for (u32 const e : {60u, 61u, 63u}) CHECK(play.resident(e));
+        for (u32 const e : {60u, 61u, 63u})
+          CHECK(play.resident(e));
         CHECK(play.n_resident() == capacity - 1);  // all four victims stay evicted
         u32 left = 0;
-        for (u32 e = 0; e < capacity; ++e) left += play.resident(e) ? 1 : 0;
+        for (u32 e = 0; e < capacity; ++e)
+          left += play.resident(e) ? 1 : 0;
         CHECK(left == capacity - 4);
         CHECK(play.heat(62) == 1);  // the touch stays
         CHECK(play.counters().failed[demand_i].value == 1);
@@ -116,16 +120,18 @@ TEST_CASE("B31 one failure of a batch rolls back one entry") {
       });
     }
     SECTION("of a hint, capacity " + std::to_string(capacity)) {
-      on_both<hinted>({.capacity = capacity, .numbers = {.speculative_slots = 4}}, [=](player& play) {
-        play.d(range(0, capacity));
-        REQUIRE(play.hint({60, 61, 62, 63}) == 4);
-        play.finish(play.slot_of(62), transfer::failed);
-        play.land();
-        CHECK(play.where(62) == 0);
-        for (u32 const e : {60u, 61u, 63u}) CHECK(play.resident(e));
-        CHECK(play.n_resident() == capacity - 1);
-        CHECK(play.counters().failed[hint_i].value == 1);
-      });
+      on_both<hinted>({.capacity = capacity, .numbers = {.speculative_slots = 4}},
+                      [=](player& play) {
+                        play.d(range(0, capacity));
+                        REQUIRE(play.hint({60, 61, 62, 63}) == 4);
+                        play.finish(play.slot_of(62), transfer::failed);
+                        play.land();
+                        CHECK(play.where(62) == 0);
+                        for (u32 const e : {60u, 61u, 63u})
+                          CHECK(play.resident(e));
+                        CHECK(play.n_resident() == capacity - 1);
+                        CHECK(play.counters().failed[hint_i].value == 1);
+                      });
     }
   }
 }
@@ -141,15 +147,18 @@ TEST_CASE("B35 R13 a lowered capacity holds") {
         for (u32 i = 0; i < 100; ++i) {
           decided const step = play.demand({static_cast<routed_id>((i * 7) % n_experts)});
           REQUIRE(play.live() <= to);
-          for (u32 const slot : step.slots) REQUIRE((slot < to || slot >= play.header().n_slots));
+          for (u32 const slot : step.slots)
+            REQUIRE((slot < to || slot >= play.header().n_slots));
           play.p({static_cast<routed_id>((i * 11) % n_experts)});
           REQUIRE(play.live() <= to);
         }
         // emptied slots do not come back by themselves
-        for (u32 s = to; s < from; ++s) CHECK(slot_word::state(play.word(s)) == slot_state::retired);
+        for (u32 s = to; s < from; ++s)
+          CHECK(slot_word::state(play.word(s)) == slot_state::retired);
         CHECK(play.header().retired == from - to);
         u32 used = 0;
-        for (u32 s = 0; s < to; ++s) used += slot_word::state(play.word(s)) == slot_state::resident ? 1 : 0;
+        for (u32 s = 0; s < to; ++s)
+          used += slot_word::state(play.word(s)) == slot_state::resident ? 1 : 0;
         CHECK(used == to);
         // but by an explicit grow
         REQUIRE(play.resize(from));
@@ -172,7 +181,8 @@ TEST_CASE("B35 R13 a lowered capacity holds") {
       REQUIRE(play.resize(4));
       CHECK(play.header().draining == 4);
       CHECK(play.header().resident == 4);
-      for (u32 const e : {4u, 5u, 6u, 7u}) CHECK(play.where(e) == 0);
+      for (u32 const e : {4u, 5u, 6u, 7u})
+        CHECK(play.where(e) == 0);
       play.land();
       CHECK(play.header().draining == 2);
       play.release(lease);
@@ -218,7 +228,8 @@ TEST_CASE("B45 R3 more experts than slots in one operation") {
 TEST_CASE("R4 a prompt does not flush the decode set") {
   for_bundles([]<class Policy>() {
     on_both<Policy>({.capacity = 33, .per_token = 8}, [](player& play) {
-      for (int i = 0; i < 5; ++i) play.d(range(16, 32));
+      for (int i = 0; i < 5; ++i)
+        play.d(range(16, 32));
       require_overflow(play, range(0, 64));
       require_overflow(play, range(0, 64));
       decided const decode = play.d(range(16, 32));
@@ -244,7 +255,8 @@ TEST_CASE("R11 overflow is found before anything is applied") {
   (void)play.plan(range(0, 5));
   auto const before = play.bytes();
   outcome out{};
-  CHECK(commit<hinted>(one_lane{}, play.view(), play.last_plan(), out) == status{reason::not_committable});
+  CHECK(commit<hinted>(one_lane{}, play.view(), play.last_plan(), out) ==
+        status{reason::not_committable});
   CHECK((play.bytes() == before));
   CHECK(std::memcmp(&out, std::vector<char>(sizeof out).data(), sizeof out) == 0);
 }
@@ -262,7 +274,8 @@ TEST_CASE("R42 residents of an overflow step are read in place and leased") {
     for (u32 i = 0; i < 200; ++i) {
       play.d({static_cast<routed_id>(52 + i % 12)});
       play.p({static_cast<routed_id>(40 + i % 12)});
-      for (u32 e = 12; e < 32; ++e) REQUIRE(play.resident(e));
+      for (u32 e = 12; e < 32; ++e)
+        REQUIRE(play.resident(e));
     }
     play.release(lease);
     CHECK(play.header().leases == 0);
@@ -284,13 +297,16 @@ TEST_CASE("B47 R30 storage of another generation holds nothing") {
         auto const heat = play.heat(0);
         play.invalidate();  // the same address, new contents
         CHECK(play.header().storage_generation == generation + 1);
-        for (u32 e = 0; e < n_experts; ++e) REQUIRE(!play.resident(e));
+        for (u32 e = 0; e < n_experts; ++e)
+          REQUIRE(!play.resident(e));
         CHECK(play.heat(0) == heat);  // history belongs to experts
-        play.land();  // what was on its way belongs to the old storage
-        for (u32 e = 0; e < n_experts; ++e) REQUIRE(!play.resident(e));
+        play.land();                  // what was on its way belongs to the old storage
+        for (u32 e = 0; e < n_experts; ++e)
+          REQUIRE(!play.resident(e));
         play.release(lease);
         CHECK(play.live() == 0);
-        for (u32 e = 0; e < full; ++e) CHECK(play.d({static_cast<routed_id>(e)}).of(e) == access_kind::load);
+        for (u32 e = 0; e < full; ++e)
+          CHECK(play.d({static_cast<routed_id>(e)}).of(e) == access_kind::load);
         CHECK(play.n_resident() == full);
       });
     }
@@ -303,20 +319,27 @@ TEST_CASE("B50 slots beyond the capacity are no victims whatever their history")
       CHECK(play.header().n_slots == 16);
       CHECK(play.header().retired == 8);
       for (u32 i = 0; i < 100; ++i) {
-        decided const step = play.d({static_cast<routed_id>(i % 20), static_cast<routed_id>((i * 3) % 20)});
+        decided const step =
+            play.d({static_cast<routed_id>(i % 20), static_cast<routed_id>((i * 3) % 20)});
         play.p({static_cast<routed_id>(20 + i % 20)});
-        for (u32 const slot : step.slots) REQUIRE((slot < 8 || slot >= 16));
-        for (u32 s = 8; s < 16; ++s) REQUIRE(slot_word::state(play.word(s)) == slot_state::retired);
+        for (u32 const slot : step.slots)
+          REQUIRE((slot < 8 || slot >= 16));
+        for (u32 s = 8; s < 16; ++s)
+          REQUIRE(slot_word::state(play.word(s)) == slot_state::retired);
       }
       std::vector<u32> residents;
       for (u32 e = 0; e < n_experts; ++e) {
-        if (play.resident(e)) residents.push_back(e);
+        if (play.resident(e))
+          residents.push_back(e);
       }
       REQUIRE(play.resize(16));
-      for (u32 const e : residents) CHECK(play.resident(e));  // growing overwrites nobody
+      for (u32 const e : residents)
+        CHECK(play.resident(e));  // growing overwrites nobody
       play.d({50, 51, 52, 53});
-      for (u32 const e : {50u, 51u, 52u, 53u}) CHECK(play.slot_of(e) >= 8);
-      for (u32 const e : residents) CHECK(play.resident(e));
+      for (u32 const e : {50u, 51u, 52u, 53u})
+        CHECK(play.slot_of(e) >= 8);
+      for (u32 const e : residents)
+        CHECK(play.resident(e));
     });
   });
 }
@@ -327,7 +350,8 @@ TEST_CASE("B100 R43 unknown ids and empty lists do nothing but count") {
       play.d({1, 2, 3});
       routed_id const n = static_cast<routed_id>(n_experts);
       auto const before = play.bytes();
-      for (id_list const& ids : {id_list{}, id_list{-1}, id_list{n}, id_list{n + 5}, id_list{-1, -7, n}}) {
+      for (id_list const& ids :
+           {id_list{}, id_list{-1}, id_list{n}, id_list{n + 5}, id_list{-1, -7, n}}) {
         CHECK(play.demand(ids).kind == plan_kind::empty);
         CHECK((play.bytes() == before));
       }
@@ -398,7 +422,8 @@ TEST_CASE("R12 a failure after a demand joined leaves no half-resident state") {
         CHECK(play.where(x) == 0);
         CHECK(play.counters().late_failed.value == failed + 1);
         if (leased) {
-          CHECK(slot_word::state(play.word(slot)) == slot_state::draining);  // nobody else may write it
+          CHECK(slot_word::state(play.word(slot)) ==
+                slot_state::draining);  // nobody else may write it
           play.release(lease);
         }
         CHECK(slot_word::state(play.word(slot)) == slot_state::free);
@@ -444,9 +469,9 @@ TEST_CASE("R40 a backend that fails in the middle of decode") {
   for (u32 token = 0; token < 300; ++token) {
     failing_backend::fails = token >= 100 && token < 200;
     for (u32 layer = 0; layer < 3; ++layer) {
-      decided const step = play.demand({static_cast<routed_id>(random.below(24)),
-                                        static_cast<routed_id>(random.below(24))},
-                                       layer);
+      decided const step = play.demand(
+          {static_cast<routed_id>(random.below(24)), static_cast<routed_id>(random.below(24))},
+          layer);
       REQUIRE(step.kind == plan_kind::step);  // the process goes on
       failures += failing_backend::fails ? step.loads.size() : 0;
       play.land();
@@ -460,15 +485,18 @@ TEST_CASE("R40 a backend that fails in the middle of decode") {
   }
   CHECK(failures > 0);
   CHECK(play.counters().failed[demand_i].value == failures);
-  for (u32 layer = 0; layer < 3; ++layer) CHECK(play.n_resident(layer) == 8);  // all slots work again
+  for (u32 layer = 0; layer < 3; ++layer)
+    CHECK(play.n_resident(layer) == 8);  // all slots work again
 
-  // an expert whose load failed is served through scratch where the caller cannot retry: a whole overflow
+  // an expert whose load failed is served through scratch where the caller cannot retry: a whole
+  // overflow
   // step takes no slot at all
   failing_backend::fails = true;
   auto const before = play.bytes();
   decided const wide = play.demand(range(0, 24));
   CHECK(wide.kind == plan_kind::overflow);
-  for (u32 wave = 0; wave < wide.n_waves; ++wave) play.subject().start_wave(wave);
+  for (u32 wave = 0; wave < wide.n_waves; ++wave)
+    play.subject().start_wave(wave);
   u32 const scratch = play.header().n_slots;
   CHECK(arrival::state(play.subject().backend().arrivals(0)[scratch]) == transfer::failed);
   play.land();

@@ -78,7 +78,8 @@ struct decided {
 
  private:
   std::size_t place_of(u32 expert) const {
-    return static_cast<std::size_t>(std::find(experts.begin(), experts.end(), expert) - experts.begin());
+    return static_cast<std::size_t>(std::find(experts.begin(), experts.end(), expert) -
+                                    experts.begin());
   }
 };
 
@@ -101,7 +102,8 @@ inline void require_laws(total_counters const& c, table_counts const& now) {
   }
 }
 
-/// What scenarios are played on: a table or a whole cache of some bundle. Audits, and checks the laws of the
+/// What scenarios are played on: a table or a whole cache of some bundle. Audits, and checks the
+/// laws of the
 /// counters, after each operation. `row` is the layer.
 class player {
  public:
@@ -190,8 +192,7 @@ class on_table final : public player {
   explicit on_table(sizes s)
       : table_(geometry::uniform(s.layers, s.experts, s.per_token, 1000).layers(),
                {s.capacity + s.reserve, s.capacity}, s.numbers),
-        words_(s.capacity + s.reserve, 0),
-        k_(s.per_token) {}
+        words_(s.capacity + s.reserve, 0), k_(s.per_token) {}
 
   table_writer<Policy> const& view() noexcept { return table_.view(); }
   plan_of<Policy> const& last_plan() const noexcept { return plan_; }
@@ -232,7 +233,8 @@ class on_table final : public player {
   }
   void release(u32 lease) override {
     outcome out{};
-    warmset::release<Policy>(view(), leases_[lease].data(), static_cast<u32>(leases_[lease].size()), out);
+    warmset::release<Policy>(view(), leases_[lease].data(), static_cast<u32>(leases_[lease].size()),
+                             out);
     leases_[lease].clear();
     take(out);
   }
@@ -240,9 +242,10 @@ class on_table final : public player {
     if constexpr (speculates<Policy>) {
       settle();
       outcome out{};
-      plan_speculative<Policy>(one_lane{}, view(),
-                               speculation_input{row, layer(row).step + ahead, max_loads, model_tick_},
-                               ids.data(), static_cast<u32>(ids.size()), work_, plan_);
+      plan_speculative<Policy>(
+          one_lane{}, view(),
+          speculation_input{row, layer(row).step + ahead, max_loads, model_tick_}, ids.data(),
+          static_cast<u32>(ids.size()), work_, plan_);
       status const committed = warmset::commit<Policy>(one_lane{}, view(), plan_, out);
       REQUIRE(committed);
       start();
@@ -288,7 +291,9 @@ class on_table final : public player {
 
   block_header& header(u32 = 0) override { return view().header(); }
   layer_record& layer(u32 row = 0) override { return view().layer(row); }
-  expert_record& expert(u32 e, u32 row = 0) override { return view().expert(view().index_of(row, e)); }
+  expert_record& expert(u32 e, u32 row = 0) override {
+    return view().expert(view().index_of(row, e));
+  }
   u32 word(u32 slot, u32 = 0) override { return view().word(slot); }
   std::span<u32> score(u32 e, u32 row = 0) override {
     return detail::score_words<Policy>(view(), view().index_of(row, e));
@@ -349,7 +354,9 @@ class on_cache final : public player {
       : cache_(std::move(model), size, numbers) {}
 
   cache_type& subject() noexcept { return cache_; }
-  table_writer<Policy> const& view(u32 layer) noexcept { return cache_.pools()[pool_of(layer)].view(); }
+  table_writer<Policy> const& view(u32 layer) noexcept {
+    return cache_.pools()[pool_of(layer)].view();
+  }
   u32 row_of(u32 layer) const noexcept { return find(layer).row; }
   u32 pool_of(u32 layer) const noexcept { return find(layer).pool; }
 
@@ -412,13 +419,17 @@ class on_cache final : public player {
 
   block_header& header(u32 layer = 0) override { return view(layer).header(); }
   layer_record& layer(u32 layer = 0) override { return view(layer).layer(row_of(layer)); }
-  expert_record& expert(u32 e, u32 layer = 0) override { return view(layer).expert(index(e, layer)); }
+  expert_record& expert(u32 e, u32 layer = 0) override {
+    return view(layer).expert(index(e, layer));
+  }
   u32 word(u32 slot, u32 layer = 0) override { return view(layer).word(slot); }
   std::span<u32> score(u32 e, u32 layer = 0) override {
     return detail::score_words<Policy>(view(layer), index(e, layer));
   }
   u32 heat(u32 e, u32 layer = 0) override { return view(layer).heat(index(e, layer), now(layer)); }
-  u64 value(u32 e, u32 layer = 0) override { return view(layer).value(index(e, layer), now(layer)); }
+  u64 value(u32 e, u32 layer = 0) override {
+    return view(layer).value(index(e, layer), now(layer));
+  }
   total_counters counters() override { return cache_.observer().total(); }
   no_victim_counts obstacles() override { return cache_.last_plan().no_victim; }
   std::vector<unsigned char> bytes() override {
@@ -486,7 +497,8 @@ void play_on_cache(sizes s, Scenario&& scenario) {
   scenario(static_cast<player&>(c));
 }
 
-/// The bundles that are played on caches as well; a cache adds nothing that depends on the others' parts.
+/// The bundles that are played on caches as well; a cache adds nothing that depends on the others'
+/// parts.
 template <class Policy>
 inline constexpr bool stands_for_all =
     std::same_as<typename Policy::score, score::lfru> ||

@@ -16,7 +16,9 @@ struct lru_with_heat {
   static constexpr char const* name = "lru_with_heat";
   static constexpr u64 one_count = 1;
   static constexpr bool decays = false;
-  u64 value(state const&, expert_facts e, clocks c) const noexcept { return score::lru{}.value({}, e, c); }
+  u64 value(state const&, expert_facts e, clocks c) const noexcept {
+    return score::lru{}.value({}, e, c);
+  }
   u32 heat(state const& x, expert_facts, clocks) const noexcept { return x.count; }
   void on_demand(state& x, clocks) const noexcept { ++x.count; }
 };
@@ -39,14 +41,20 @@ stranger beyond(u32 capacity) {
                               : stranger{0, reason::resident};
 }
 
-u64 copies(total_counters const& c) { return c.issued[static_cast<u32>(intent::speculative)].value; }
+u64 copies(total_counters const& c) {
+  return c.issued[static_cast<u32>(intent::speculative)].value;
+}
 
 /// Guards, as a duel sees them in the units of lfru.
-bool g1(u64 v, u32, u64 c) { return guard::challenger_must_win{}.permits({v, c, 256, 0, false}); }
+bool g1(u64 v, u32, u64 c) {
+  return guard::challenger_must_win{}.permits({v, c, 256, 0, false});
+}
 bool g2(u64 v, u32 heat, u64 c) {
   return guard::warm_then_challenger_must_win{}.permits({v, c, 256, heat, false});
 }
-bool g3(u64 v, u32 heat, u64 c) { return guard::victim_must_be_hotter{}.permits({v, c, 256, heat, false}); }
+bool g3(u64 v, u32 heat, u64 c) {
+  return guard::victim_must_be_hotter{}.permits({v, c, 256, heat, false});
+}
 
 }  // namespace
 
@@ -54,8 +62,10 @@ TEST_CASE("B01 speculation evicts hot demand experts") {
   static constexpr u32 a = 0, b = 1, c = 2;
   SECTION("without a guard the prediction evicts the coldest resident") {
     on_both<watched<score::lru, guard::none>>({.capacity = 2}, [](player& play) {
-      for (int i = 0; i < 5; ++i) play.d({a});
-      for (int i = 0; i < 5; ++i) play.d({b});
+      for (int i = 0; i < 5; ++i)
+        play.d({a});
+      for (int i = 0; i < 5; ++i)
+        play.d({b});
       CHECK(play.p({c}) == 1);
       CHECK(!play.resident(a));
       CHECK(play.resident(b));
@@ -84,7 +94,8 @@ TEST_CASE("B01 speculation evicts hot demand experts") {
       for_counting_scores([]<class Score>() {
         for (u32 const capacity : capacities) {
           on_both<watched<Score, Guard>>({.capacity = capacity}, [capacity](player& play) {
-            for (int i = 0; i < 8; ++i) play.d(range(0, capacity));
+            for (int i = 0; i < 8; ++i)
+              play.d(range(0, capacity));
             auto const [expert, why] = beyond(capacity);
             CHECK(play.p({expert}) == 0);
             CHECK(play.dropped(why) == 1);
@@ -100,16 +111,20 @@ TEST_CASE("B01 speculation evicts hot demand experts") {
       if (capacity == 1 || capacity == n_experts) {
         continue;  // no room for both, or nothing left to predict
       }
-      on_both<watched<score::decayed_count, guard::spare_only>>({.capacity = capacity}, [=](player& play) {
-        u32 const demanded = capacity - 1;
-        for (int i = 0; i < 5; ++i) play.d(range(0, demanded));
-        for (routed_id e = static_cast<routed_id>(demanded); e < static_cast<routed_id>(n_experts); ++e) {
-          play.p({e});
-          for (u32 i = 0; i < demanded; ++i) REQUIRE(play.resident(i));
-          play.d(range(0, demanded));
-        }
-        CHECK(play.counters().hit_rate() > 0.8);
-      });
+      on_both<watched<score::decayed_count, guard::spare_only>>(
+          {.capacity = capacity}, [=](player& play) {
+            u32 const demanded = capacity - 1;
+            for (int i = 0; i < 5; ++i)
+              play.d(range(0, demanded));
+            for (routed_id e = static_cast<routed_id>(demanded);
+                 e < static_cast<routed_id>(n_experts); ++e) {
+              play.p({e});
+              for (u32 i = 0; i < demanded; ++i)
+                REQUIRE(play.resident(i));
+              play.d(range(0, demanded));
+            }
+            CHECK(play.counters().hit_rate() > 0.8);
+          });
     }
   }
 }
@@ -121,7 +136,8 @@ TEST_CASE("B02 an inverted guard drops everything once the pool is full") {
     for (u32 i = 0; i < 50; ++i) {
       CHECK(play.p({static_cast<routed_id>(capacity + i % (n_experts - capacity))}) == 0);
     }
-    // the drop rate of 1 is plain to see: every question was refused, every hint dropped by the guard;
+    // the drop rate of 1 is plain to see: every question was refused, every hint dropped by the
+    // guard;
     // health() will call that inert
     auto const c = play.counters();
     CHECK(c.guard_asked.value == 50);
@@ -130,7 +146,8 @@ TEST_CASE("B02 an inverted guard drops everything once the pool is full") {
   };
   for (u32 const capacity : {1u, 2u, 3u, k, 8u, 42u}) {
     on_both<watched<score::lfru, guard::challenger_must_win>>({.capacity = capacity}, scenario);
-    on_both<watched<score::decayed_count, guard::challenger_must_win>>({.capacity = capacity}, scenario);
+    on_both<watched<score::decayed_count, guard::challenger_must_win>>({.capacity = capacity},
+                                                                       scenario);
   }
 }
 
@@ -138,7 +155,8 @@ TEST_CASE("B03 a guard that is asked from two demands on") {
   auto const scenario = [](u32 demands, bool evicted) {
     return [=](player& play) {
       u32 const capacity = play.header().capacity;
-      for (u32 i = 0; i < demands; ++i) play.d(range(0, capacity));
+      for (u32 i = 0; i < demands; ++i)
+        play.d(range(0, capacity));
       CHECK(play.heat(0) == demands);
       CHECK(play.p({static_cast<routed_id>(capacity)}) == (evicted ? 1 : 0));
       CHECK(play.resident(capacity) == evicted);
@@ -167,7 +185,7 @@ TEST_CASE("B04 the truth table of the guards") {
   constexpr row table[] = {
       {2, 0, 0, 0, 767, 0, false, false, true},
       {4, 0, 0, 0, 1279, 0, false, false, false},
-      {4, 255, 0, 0, 1024, 0, false, false, true},  // 1024 is not > 1024
+      {4, 255, 0, 0, 1024, 0, false, false, true},     // 1024 is not > 1024
       {2, 255, 6, 127, 512, 1664, false, true, true},  // 1664 against 1664
       {2, 400, 6, 127, 512, 1664, false, true, true},
       {2, 255, 6, 128, 512, 1663, false, false, true},
@@ -190,8 +208,8 @@ TEST_CASE("B04 the truth table of the guards") {
     });
   };
   for (row const& r : table) {
-    INFO("victim (" << r.victim_heat << ", " << r.victim_age << ") challenger (" << r.challenger_heat
-                    << ", " << r.challenger_age << ")");
+    INFO("victim (" << r.victim_heat << ", " << r.victim_age << ") challenger ("
+                    << r.challenger_heat << ", " << r.challenger_age << ")");
     CHECK(g1(r.victim, r.victim_heat, r.challenger) == r.g1);
     CHECK(g2(r.victim, r.victim_heat, r.challenger) == r.g2);
     CHECK(g3(r.victim, r.victim_heat, r.challenger) == r.g3);
@@ -207,7 +225,8 @@ TEST_CASE("B05 residents that stay for ever") {
     on_table<watched<Score, guard::warm_then_challenger_must_win>> play{{.capacity = 8}};
     dice random{5};
     for (int step = 0; step < 10'000; ++step) {
-      play.d({static_cast<routed_id>(random.below(4)), static_cast<routed_id>(4 + random.below(4))});
+      play.d(
+          {static_cast<routed_id>(random.below(4)), static_cast<routed_id>(4 + random.below(4))});
     }
     u64 const before = play.counters().guard_refused.value;
     constexpr u32 hints = 1000;
@@ -223,7 +242,8 @@ TEST_CASE("B05 residents that stay for ever") {
   CHECK(drop_rate.operator()<score::lfru>() == 1.0);
   CHECK(drop_rate.operator()<score::decayed_count>() < 0.2);
   CHECK(drop_rate.operator()<score::epoch_count>() < 0.2);
-  // A heat-gated guard over counts that never fade is refused at compile time unless the bundle says so:
+  // A heat-gated guard over counts that never fade is refused at compile time unless the bundle
+  // says so:
   // the compile-fail tests hold the sentence, this is the explicit word.
   STATIC_CHECK(!score::lfu::decays);
   STATIC_CHECK(score::decayed_count::decays);
@@ -232,39 +252,44 @@ TEST_CASE("B05 residents that stay for ever") {
 
 TEST_CASE("B06 one protected resident at the head of the order blocks the others") {
   auto const fill = [](player& play) {
-    for (int i = 0; i < 5; ++i) play.d({0});  // least recently used, and protected
+    for (int i = 0; i < 5; ++i)
+      play.d({0});  // least recently used, and protected
     play.d({1});
     play.d({2});
   };
   SECTION("a selector with a single victim drops the hint") {
-    on_both<watched<lru_with_heat, protect_warm, select::coldest>>({.capacity = 3}, [&](player& play) {
-      fill(play);
-      CHECK(play.p({3}) == 0);
-      CHECK(play.dropped(reason::guard) == 1);
-      CHECK(play.counters().guard_asked.value == 1);
-    });
-    on_both<watched<lru_with_heat, protect_warm, select::lru_list>>({.capacity = 3}, [&](player& play) {
-      fill(play);
-      CHECK(play.p({3}) == 0);
-      CHECK(play.dropped(reason::guard) == 1);
-    });
+    on_both<watched<lru_with_heat, protect_warm, select::coldest>>(
+        {.capacity = 3}, [&](player& play) {
+          fill(play);
+          CHECK(play.p({3}) == 0);
+          CHECK(play.dropped(reason::guard) == 1);
+          CHECK(play.counters().guard_asked.value == 1);
+        });
+    on_both<watched<lru_with_heat, protect_warm, select::lru_list>>(
+        {.capacity = 3}, [&](player& play) {
+          fill(play);
+          CHECK(play.p({3}) == 0);
+          CHECK(play.dropped(reason::guard) == 1);
+        });
   }
   SECTION("first_permitted evicts the least recently used of the unprotected") {
-    on_both<watched<lru_with_heat, protect_warm, select::first_permitted>>({.capacity = 3}, [&](player& play) {
-      fill(play);
-      CHECK(play.p({3}) == 1);
-      CHECK(play.resident(0));
-      CHECK(!play.resident(1));
-      CHECK(play.resident(2));
-      CHECK(play.counters().guard_asked.value == 2);
-      CHECK(play.counters().guard_refused.value == 1);
-    });
+    on_both<watched<lru_with_heat, protect_warm, select::first_permitted>>(
+        {.capacity = 3}, [&](player& play) {
+          fill(play);
+          CHECK(play.p({3}) == 1);
+          CHECK(play.resident(0));
+          CHECK(!play.resident(1));
+          CHECK(play.resident(2));
+          CHECK(play.counters().guard_asked.value == 2);
+          CHECK(play.counters().guard_refused.value == 1);
+        });
   }
   SECTION("at every capacity it asks once for each protected resident before it") {
     for (u32 const capacity : {2u, 3u, k, 8u, 42u}) {
       on_both<watched<lru_with_heat, protect_warm, select::first_permitted>>(
           {.capacity = capacity}, [=](player& play) {
-            for (int i = 0; i < 2; ++i) play.d(range(0, capacity - 1));
+            for (int i = 0; i < 2; ++i)
+              play.d(range(0, capacity - 1));
             play.d({static_cast<routed_id>(capacity - 1)});
             CHECK(play.p({static_cast<routed_id>(capacity)}) == 1);
             CHECK(!play.resident(capacity - 1));
@@ -277,25 +302,30 @@ TEST_CASE("B06 one protected resident at the head of the order blocks the others
 TEST_CASE("B07 every speculative entry point decides alike") {
   auto const alike = []<class Policy>() {
     for (u64 seed = 0; seed < 40; ++seed) {
-      INFO("guard " << Policy::guard::name << ", selector " << Policy::selector::name << ", seed " << seed);
+      INFO("guard " << Policy::guard::name << ", selector " << Policy::selector::name << ", seed "
+                    << seed);
       sizes const s{.capacity = 8, .numbers = {.speculative_slots = 4}};
       auto const warm = [seed](player& play) {
         dice random{seed};
         for (int i = 0; i < 40; ++i) {
-          play.d({static_cast<routed_id>(random.below(12)), static_cast<routed_id>(random.below(12))});
-          if (random.below(3) == 0) play.p({static_cast<routed_id>(random.below(20))});
+          play.d(
+              {static_cast<routed_id>(random.below(12)), static_cast<routed_id>(random.below(12))});
+          if (random.below(3) == 0)
+            play.p({static_cast<routed_id>(random.below(20))});
         }
       };
       on_table<Policy> table{s};  // plan and commit by hand
       on_cache<Policy> batch{s}, single{s}, typed{s};
       warm(table), warm(batch), warm(single), warm(typed);
-      // a batch is judged against residency at its start, so that hints for residents are another case
+      // a batch is judged against residency at its start, so that hints for residents are another
+      // case
       dice random{seed + 1000};
       id_list hints;
       while (hints.size() < 6) {
         u32 const e = random.below(24);
         routed_id const id = static_cast<routed_id>(e);
-        if (!table.resident(e) && std::find(hints.begin(), hints.end(), id) == hints.end()) hints.push_back(id);
+        if (!table.resident(e) && std::find(hints.begin(), hints.end(), id) == hints.end())
+          hints.push_back(id);
       }
       table.hint(hints);
       batch.hint(hints);
@@ -314,12 +344,13 @@ TEST_CASE("B07 every speculative entry point decides alike") {
       CHECK(single.counters().guard_asked == batch.counters().guard_asked);
       CHECK(single.counters().guard_refused == batch.counters().guard_refused);
 
-      concurrent<cache<Policy>> locked{geometry::uniform(1, n_experts, k, 1000), budget::of_slots(8),
-                                       s.numbers};
+      concurrent<cache<Policy>> locked{geometry::uniform(1, n_experts, k, 1000),
+                                       budget::of_slots(8), s.numbers};
       // the same history under the lock
       dice again{seed};
       auto const land = [](auto& c) {
-        for (u32 slot = 0; slot < 8; ++slot) (void)c.backend().arrived(0, slot_id{slot});
+        for (u32 slot = 0; slot < 8; ++slot)
+          (void)c.backend().arrived(0, slot_id{slot});
         c.settle();
       };
       u32 slots[8];
@@ -346,7 +377,8 @@ TEST_CASE("B07 every speculative entry point decides alike") {
   alike.operator()<watched<score::lfru, guard::challenger_must_win>>();
   alike.operator()<watched<score::lfru, guard::warm_then_challenger_must_win>>();
   alike.operator()<watched<score::decayed_count, guard::spare_only>>();
-  alike.operator()<watched<score::lfru, guard::warm_then_challenger_must_win, select::first_permitted>>();
+  alike.
+  operator()<watched<score::lfru, guard::warm_then_challenger_must_win, select::first_permitted>>();
   alike.operator()<watched<score::lru, guard::none, select::lru_list>>();
 }
 
@@ -354,9 +386,11 @@ TEST_CASE("B08 a speculative publish stamps no recency") {
   bundles::for_each(bundles::all{}, []<class Bundle>() {
     play_on_table<bundles::guarded<Bundle, guard::spare_only>>({.capacity = 8}, [](player& play) {
       constexpr u32 x = 9;
-      for (int i = 0; i < 3; ++i) play.d({0, 1, 2, 3});
+      for (int i = 0; i < 3; ++i)
+        play.d({0, 1, 2, 3});
       play.d({x});
-      for (u32 i = 0; i < 3; ++i) play.d({4, 5, 6});  // pushes x out or leaves it
+      for (u32 i = 0; i < 3; ++i)
+        play.d({4, 5, 6});  // pushes x out or leaves it
       auto const history = [&] {
         std::vector<u64> all{play.header().tick, play.layer().tick, play.layer().step};
         for (u32 e = 0; e < n_experts; ++e) {
@@ -369,7 +403,8 @@ TEST_CASE("B08 a speculative publish stamps no recency") {
       };
       auto const order = [&] {  // the victims of a step of four misses, in ascending expert index
         std::vector<u32> victims;
-        for (planned_load const& l : play.plan({50, 51, 52, 53}).loads) victims.push_back(l.slot);
+        for (planned_load const& l : play.plan({50, 51, 52, 53}).loads)
+          victims.push_back(l.slot);
         return victims;
       };
       auto const before = history();
@@ -390,18 +425,20 @@ TEST_CASE("B08 a speculative publish stamps no recency") {
 TEST_CASE("B09 no speculative call bypasses the guard") {
   auto const scenario = [](player& play) {
     u32 const capacity = play.header().capacity;
-    for (int i = 0; i < 2; ++i) play.d(range(0, capacity));
+    for (int i = 0; i < 2; ++i)
+      play.d(range(0, capacity));
     u32 misses = 0;
     kit::recorder seen;
     u32 next = capacity;
     auto const fresh = [&](u32 n) {
       id_list ids;
-      for (u32 i = 0; i < n; ++i) ids.push_back(static_cast<routed_id>(next++));
+      for (u32 i = 0; i < n; ++i)
+        ids.push_back(static_cast<routed_id>(next++));
       misses += n;
       return ids;
     };
-    play.p(fresh(1));                                           // single
-    play.p(fresh(3));                                           // batch
+    play.p(fresh(1));  // single
+    play.p(fresh(3));  // batch
     CHECK(seen.consultations.size() == misses);
     CHECK(play.counters().guard_asked.value == misses);  // the pool is full: each miss asks
   };
@@ -435,8 +472,9 @@ TEST_CASE("B11 a reserve that resolves to nothing is not silence") {
     }
   }
   SECTION("slots for hints that cannot come are an error as well") {
-    CHECK_THROWS_AS((on_table<plain<score::lru>>({.capacity = 8, .numbers = {.speculative_slots = 2}})),
-                    config_error);
+    CHECK_THROWS_AS(
+        (on_table<plain<score::lru>>({.capacity = 8, .numbers = {.speculative_slots = 2}})),
+        config_error);
   }
   SECTION("and so is a reserve that leaves nothing for demand") {
     CHECK_THROWS_AS(on_table<speculating>({.capacity = 8, .numbers = {.speculative_slots = 8}}),
@@ -465,7 +503,8 @@ TEST_CASE("B12 a free slot is not expert 0 and asks no guard") {
   SECTION("expert 0 hot in another layer of the same pool") {
     using pooled = bundles::shared<watched<score::lfru, guard::challenger_must_win>>;
     on_table<pooled> play{{.capacity = 8, .layers = 2}};
-    for (int i = 0; i < 5; ++i) play.d({0}, 1);
+    for (int i = 0; i < 5; ++i)
+      play.d({0}, 1);
     kit::recorder seen;
     CHECK(play.p({9}, 0) == 1);
     CHECK(seen.consultations.empty());
@@ -518,7 +557,8 @@ TEST_CASE("R5 speculative installs of four times the capacity between demands") 
     for (int step = 0; step < 200; ++step) {
       play.d({static_cast<routed_id>(random.below(3)), static_cast<routed_id>(random.below(3))});
       id_list hints;
-      for (u32 i = 0; i < 4 * capacity; ++i) hints.push_back(static_cast<routed_id>(3 + random.below(61)));
+      for (u32 i = 0; i < 4 * capacity; ++i)
+        hints.push_back(static_cast<routed_id>(3 + random.below(61)));
       u32 const loads = play.p(hints);
       REQUIRE(loads <= bound);
       REQUIRE(play.header().unused <= bound);
@@ -557,16 +597,18 @@ TEST_CASE("R6 residents of one touch are replaceable") {
     CHECK(drop_rate(spare, capacity - 1) < 0.1);
   }
   // While most residents have one touch, the guard lets their slots go.
-  on_both<watched<score::lfru, guard::warm_then_challenger_must_win>>({.capacity = 42}, [](player& play) {
-    play.d(range(0, 42));
-    u32 loads = 0;
-    for (u32 i = 0; i < 22; ++i) {
-      loads += play.p({static_cast<routed_id>(42 + i)});
-      play.d({static_cast<routed_id>(42 + i)});  // it comes true, and is then a resident of one touch
-    }
-    CHECK(loads == 22);
-    CHECK(play.dropped(reason::guard) == 0);
-  });
+  on_both<watched<score::lfru, guard::warm_then_challenger_must_win>>(
+      {.capacity = 42}, [](player& play) {
+        play.d(range(0, 42));
+        u32 loads = 0;
+        for (u32 i = 0; i < 22; ++i) {
+          loads += play.p({static_cast<routed_id>(42 + i)});
+          play.d({static_cast<routed_id>(
+              42 + i)});  // it comes true, and is then a resident of one touch
+        }
+        CHECK(loads == 22);
+        CHECK(play.dropped(reason::guard) == 0);
+      });
 }
 
 TEST_CASE("R7 a twice demanded resident survives an unseen prediction") {
@@ -574,7 +616,8 @@ TEST_CASE("R7 a twice demanded resident survives an unseen prediction") {
   SECTION("the once demanded one makes way") {
     on_both<bundle>({.capacity = 3}, [](player& play) {
       constexpr u32 w = 0, w2 = 1, x = 2;
-      for (int i = 0; i < 2; ++i) play.d({w, w2});
+      for (int i = 0; i < 2; ++i)
+        play.d({w, w2});
       play.d({x});
       CHECK(play.p({5}) == 1);
       CHECK(play.resident(w));
@@ -586,7 +629,8 @@ TEST_CASE("R7 a twice demanded resident survives an unseen prediction") {
   SECTION("with only such residents the prediction is dropped and nothing copied") {
     for (u32 const capacity : {1u, 2u, 3u, k, 8u, 42u}) {
       on_both<bundle>({.capacity = capacity}, [=](player& play) {
-        for (int i = 0; i < 2; ++i) play.d(range(0, capacity));
+        for (int i = 0; i < 2; ++i)
+          play.d(range(0, capacity));
         CHECK(play.p({static_cast<routed_id>(capacity)}) == 0);
         CHECK(play.dropped(reason::guard) == 1);
         CHECK(copies(play.counters()) == 0);

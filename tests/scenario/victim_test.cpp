@@ -3,6 +3,8 @@
 
 #include <numeric>
 
+#include <warmset/move/host.hpp>
+
 #include "play.hpp"
 
 namespace warmset::scenario {
@@ -131,7 +133,8 @@ TEST_CASE("B16 every backend bumps the recency clock") {
     u32 n = 0;
     for (int step = 0; step < 200; ++step) {
       id_list ids;
-      for (u32 i = 0; i < 1 + random.below(4); ++i) ids.push_back(static_cast<routed_id>(random.below(n_experts)));
+      for (u32 i = 0; i < 1 + random.below(4); ++i)
+        ids.push_back(static_cast<routed_id>(random.below(n_experts)));
       decided const result = play.d(ids);
       for (u32 const e : result.experts) {
         REQUIRE(play.expert(e).last == ++n);
@@ -147,6 +150,8 @@ TEST_CASE("B16 every backend bumps the recency clock") {
     scenario(external);
     on_cache<plain<score::lfru>, move::immediate> immediate{s};
     scenario(immediate);
+    on_cache<plain<score::lfru>, move::host> host{s};
+    scenario(host);
     play_on_table<plain<score::lfru>>(s, scenario);
   }
 }
@@ -161,7 +166,8 @@ TEST_CASE("B17 the scope of the clock") {
     for (u32 token = 0; token < 2; ++token) {
       for (u32 layer = 0; layer < layers; ++layer) {
         play.d(range(token * per_token, per_token), layer);
-        if (token == 1 && layer == 0) break;
+        if (token == 1 && layer == 0)
+          break;
       }
     }
     play.check();
@@ -181,9 +187,11 @@ TEST_CASE("B21 R15 the cost of a victim does not grow with the capacity") {
       for (u32 const capacity : {16u, 64u, 256u, 1024u, 4096u}) {
         on_table<wide_list> play{sizes{.capacity = capacity, .experts = 8192}};
         play.audits = false;
-        for (u32 e = 0; e < capacity; e += 16) play.d(range(e, min_of(16u, capacity - e)));
+        for (u32 e = 0; e < capacity; e += 16)
+          play.d(range(e, min_of(16u, capacity - e)));
         u32 const pins = capacity * pinned_percent / 100;
-        for (u32 i = 0; i < pins; ++i) (void)play.pin(i * (capacity / max_of(pins, 1u)));
+        for (u32 i = 0; i < pins; ++i)
+          (void)play.pin(i * (capacity / max_of(pins, 1u)));
         play.check();
         dice random{capacity};
         u32 misses = 0;
@@ -201,7 +209,8 @@ TEST_CASE("B21 R15 the cost of a victim does not grow with the capacity") {
         per_miss.push_back(static_cast<double>(looks) / misses);
       }
       auto const [least, most] = std::minmax_element(per_miss.begin(), per_miss.end());
-      INFO("per miss, least " << *least << ", most " << *most << ", pinned " << pinned_percent << " %");
+      INFO("per miss, least " << *least << ", most " << *most << ", pinned " << pinned_percent
+                              << " %");
       CHECK(*most < 2.0);
       CHECK(*most < 2 * *least);
     }
@@ -209,10 +218,13 @@ TEST_CASE("B21 R15 the cost of a victim does not grow with the capacity") {
   SECTION("pinned experts that nobody uses cost a step each and no more") {
     on_table<wide_list> play{sizes{.capacity = 256, .experts = 8192}};
     play.audits = false;
-    for (u32 e = 0; e < 256; e += 16) play.d(range(e, 16));
-    for (u32 e = 0; e < 10; ++e) REQUIRE(play.pin(e));
+    for (u32 e = 0; e < 256; e += 16)
+      play.d(range(e, 16));
+    for (u32 e = 0; e < 10; ++e)
+      REQUIRE(play.pin(e));
     looks = 0;
-    for (u32 e = 256; e < 1256; ++e) play.d({static_cast<routed_id>(e)});
+    for (u32 e = 256; e < 1256; ++e)
+      play.d({static_cast<routed_id>(e)});
     CHECK(looks == 1000 * (10 + 1));
   }
   SECTION("ten thousand slots and a million accesses") {
@@ -223,14 +235,16 @@ TEST_CASE("B21 R15 the cost of a victim does not grow with the capacity") {
     routed_id ids[4];
     id_list step(4);
     for (u32 i = 0; i < 250'000; ++i) {
-      for (routed_id& id : ids) id = static_cast<routed_id>(random.below(16'000));
+      for (routed_id& id : ids)
+        id = static_cast<routed_id>(random.below(16'000));
       step.assign(ids, ids + 4);
       if (i == 20'000) {
         looks = misses = 0;  // full
       }
       decided const made = play.demand(step);
       misses += static_cast<u32>(made.loads.size());
-      for (planned_load const& l : made.loads) play.finish(l.slot, transfer::arrived);
+      for (planned_load const& l : made.loads)
+        play.finish(l.slot, transfer::arrived);
     }
     play.check();
     CHECK(static_cast<double>(looks) / misses < 2.0);
@@ -251,16 +265,20 @@ TEST_CASE("B21 R15 the cost of a victim does not grow with the capacity") {
       u32 const what = random.below(1000);
       u32 const x = random.below(128);
       if (what < 990) {
-        routed_id const ids[] = {static_cast<routed_id>(x), static_cast<routed_id>(random.below(128))};
+        routed_id const ids[] = {static_cast<routed_id>(x),
+                                 static_cast<routed_id>(random.below(128))};
         auto const step = [&](auto& play) {
           (void)play.plan({ids[0], ids[1]});
           return play.demand({ids[0], ids[1]});
         };
         decided const a = what % 64 == 0 ? step(list) : list.demand({ids[0], ids[1]});
         decided const b = scan.demand({ids[0], ids[1]});
-        bool same = a.kind == b.kind && a.slots == b.slots && a.how == b.how && a.loads.size() == b.loads.size();
-        if (!same) FAIL("operation " << op);
-        if (what % 2 == 0) both([&](player& p) { p.land(); });
+        bool same = a.kind == b.kind && a.slots == b.slots && a.how == b.how &&
+                    a.loads.size() == b.loads.size();
+        if (!same)
+          FAIL("operation " << op);
+        if (what % 2 == 0)
+          both([&](player& p) { p.land(); });
       } else if (what < 992) {
         both([&](player& p) { p.finish_all(transfer::failed); });
       } else if (what < 994) {
@@ -274,18 +292,22 @@ TEST_CASE("B21 R15 the cost of a victim does not grow with the capacity") {
           (void)list.hold({static_cast<routed_id>(x)}, handle);
           (void)scan.hold({static_cast<routed_id>(x)}, other);
           REQUIRE(handle == other);
-          if (handle != u32_max) leases.push_back(handle);
+          if (handle != u32_max)
+            leases.push_back(handle);
         }
       } else if (!leases.empty()) {
         u32 const handle = leases.back();
         leases.pop_back();
         both([&](player& p) { p.release(handle); });
       }
-      if (op % 10'000 == 0) both([](player& p) { p.check(); });
+      if (op % 10'000 == 0)
+        both([](player& p) { p.check(); });
     }
     both([](player& p) { p.check(); });
-    for (u32 slot = 0; slot < capacity; ++slot) REQUIRE(list.word(slot) == scan.word(slot));
-    for (u32 e = 0; e < 128; ++e) REQUIRE(list.where(e) == scan.where(e));
+    for (u32 slot = 0; slot < capacity; ++slot)
+      REQUIRE(list.word(slot) == scan.word(slot));
+    for (u32 e = 0; e < 128; ++e)
+      REQUIRE(list.where(e) == scan.where(e));
     CHECK(list.counters().hits() == scan.counters().hits());
   }
 }
@@ -303,7 +325,8 @@ TEST_CASE("B24 a cold fill costs a constant number of probes for each slot") {
                                static_cast<routed_id>(e + 2), static_cast<routed_id>(e + 3)};
       outcome out{};
       settle<wide_scan>(one_lane{}, pool.view(), words.data(), out);
-      plan_demand<wide_scan>(counted_lane{}, pool.view(), step_input{0, phase::decode, 0}, ids, 4u, work, plan);
+      plan_demand<wide_scan>(counted_lane{}, pool.view(), step_input{0, phase::decode, 0}, ids, 4u,
+                             work, plan);
       REQUIRE(commit<wide_scan>(counted_lane{}, pool.view(), plan, out));
       for (u32 j = 0; j < plan.n_loads; ++j) {
         u32 const slot = plan.loads[j].slot;
@@ -322,45 +345,47 @@ TEST_CASE("B24 a cold fill costs a constant number of probes for each slot") {
 TEST_CASE("B23 without a victim the answer is typed and never slot 0") {
   for (u32 const capacity : {2u, 3u, k, 8u, 42u}) {
     SECTION("all slots leased, capacity " + std::to_string(capacity)) {
-      on_both<watched<score::lfru, guard::none>>({.capacity = capacity, .numbers = {.scratch_slots = 64}},
-                                                 [=](player& play) {
-        u32 lease = 0;
-        play.hold(range(0, capacity), lease);
-        play.land();
-        routed_id const stranger = static_cast<routed_id>(capacity);
-        decided const step = play.demand({stranger});
-        CHECK(step.of(capacity) == access_kind::declined);
-        CHECK(step.slot_of(capacity) >= capacity);  // scratch
-        CHECK(step.loads.empty());
-        CHECK(play.obstacles().leased == capacity);
-        CHECK(play.hint({stranger}) == 0);
-        CHECK(play.dropped(reason::no_victim) == 1);
-        CHECK(play.counters().guard_asked.value == 0);
-        for (u32 e = 0; e < capacity; ++e) CHECK(play.resident(e));
-        play.release(lease);
-        CHECK(play.d({stranger}).of(capacity) == access_kind::load);
-      });
+      on_both<watched<score::lfru, guard::none>>(
+          {.capacity = capacity, .numbers = {.scratch_slots = 64}}, [=](player& play) {
+            u32 lease = 0;
+            play.hold(range(0, capacity), lease);
+            play.land();
+            routed_id const stranger = static_cast<routed_id>(capacity);
+            decided const step = play.demand({stranger});
+            CHECK(step.of(capacity) == access_kind::declined);
+            CHECK(step.slot_of(capacity) >= capacity);  // scratch
+            CHECK(step.loads.empty());
+            CHECK(play.obstacles().leased == capacity);
+            CHECK(play.hint({stranger}) == 0);
+            CHECK(play.dropped(reason::no_victim) == 1);
+            CHECK(play.counters().guard_asked.value == 0);
+            for (u32 e = 0; e < capacity; ++e)
+              CHECK(play.resident(e));
+            play.release(lease);
+            CHECK(play.d({stranger}).of(capacity) == access_kind::load);
+          });
     }
     SECTION("all slots in flight, capacity " + std::to_string(capacity)) {
-      on_both<watched<score::lfru, guard::none>>({.capacity = capacity, .numbers = {.scratch_slots = 64}},
-                                                 [=](player& play) {
-        play.demand(range(0, capacity));
-        routed_id const stranger = static_cast<routed_id>(capacity);
-        decided const step = play.demand({stranger});
-        CHECK(step.of(capacity) == access_kind::declined);
-        CHECK(step.slot_of(capacity) >= capacity);
-        CHECK(play.obstacles().loading == capacity);
-        CHECK(play.hint({stranger}) == 0);
-        CHECK(play.dropped(reason::no_victim) == 1);
-        play.land();
-        CHECK(play.n_resident() == capacity);
-      });
+      on_both<watched<score::lfru, guard::none>>(
+          {.capacity = capacity, .numbers = {.scratch_slots = 64}}, [=](player& play) {
+            play.demand(range(0, capacity));
+            routed_id const stranger = static_cast<routed_id>(capacity);
+            decided const step = play.demand({stranger});
+            CHECK(step.of(capacity) == access_kind::declined);
+            CHECK(step.slot_of(capacity) >= capacity);
+            CHECK(play.obstacles().loading == capacity);
+            CHECK(play.hint({stranger}) == 0);
+            CHECK(play.dropped(reason::no_victim) == 1);
+            play.land();
+            CHECK(play.n_resident() == capacity);
+          });
     }
   }
   SECTION("pinned, leased and in flight together") {
     on_both<watched<score::lfru, guard::none>>({.capacity = 8}, [](player& play) {
       play.d(range(0, 4));
-      for (u32 e = 0; e < 4; ++e) REQUIRE(play.pin(e));
+      for (u32 e = 0; e < 4; ++e)
+        REQUIRE(play.pin(e));
       REQUIRE(play.pin(4) == status{reason::limited});  // k stay unpinned
       u32 lease = 0;
       play.d({4, 5});
@@ -383,15 +408,16 @@ TEST_CASE("B26 ties go to the lowest slot and a demanded hit is never a victim")
   SECTION("equal score and age") {
     for_scores([]<class Score>() {
       for (u32 const capacity : capacities) {
-        play_on_table<plain<Score>>({.capacity = capacity, .experts = n_experts + 1}, [=](player& play) {
-          play.d(range(0, capacity));
-          for (u32 e = 1; e < capacity; ++e) {  // histories alike
-            play.expert(e).last = play.expert(0).last;
-            std::copy(play.score(0).begin(), play.score(0).end(), play.score(e).begin());
-          }
-          decided const step = play.d({static_cast<routed_id>(n_experts)});
-          CHECK(step.slot_of(n_experts) == 0);
-        });
+        play_on_table<plain<Score>>(
+            {.capacity = capacity, .experts = n_experts + 1}, [=](player& play) {
+              play.d(range(0, capacity));
+              for (u32 e = 1; e < capacity; ++e) {  // histories alike
+                play.expert(e).last = play.expert(0).last;
+                std::copy(play.score(0).begin(), play.score(0).end(), play.score(e).begin());
+              }
+              decided const step = play.d({static_cast<routed_id>(n_experts)});
+              CHECK(step.slot_of(n_experts) == 0);
+            });
       }
     });
   }
@@ -401,7 +427,8 @@ TEST_CASE("B26 ties go to the lowest slot and a demanded hit is never a victim")
         play_on_table<plain<Score>>({.capacity = capacity}, [=](player& play) {
           play.d({0});
           for (int i = 0; i < 3; ++i) {
-            for (u32 e = 1; e < capacity; ++e) play.d({static_cast<routed_id>(e)});
+            for (u32 e = 1; e < capacity; ++e)
+              play.d({static_cast<routed_id>(e)});
           }
           decided const step = play.d({static_cast<routed_id>(capacity), 0});
           CHECK(step.of(0) == access_kind::hit);
@@ -468,20 +495,24 @@ TEST_CASE("R1 a step's own ids are no victims of it") {
   for_scores([]<class Score>() {
     for (u32 const capacity : {3u, k, 8u, 42u}) {
       play_on_table<plain<Score>>({.capacity = capacity}, [=](player& play) {
-        for (int i = 0; i < 9; ++i) play.d(range(0, capacity));  // old and hot
+        for (int i = 0; i < 9; ++i)
+          play.d(range(0, capacity));  // old and hot
         routed_id const b = static_cast<routed_id>(capacity), c = b + 1;
         decided const step = play.d({0, b, c});  // a new expert has the lowest score of all
         CHECK(step.of(0) == access_kind::hit);
         CHECK(step.loads.size() == 2);
         CHECK(step.slot_of(static_cast<u32>(b)) != step.slot_of(static_cast<u32>(c)));
-        for (routed_id const e : {0, b, c}) CHECK(play.resident(static_cast<u32>(e)));
+        for (routed_id const e : {0, b, c})
+          CHECK(play.resident(static_cast<u32>(e)));
       });
     }
   });
   on_both<watched<score::lfru, guard::none>>({.capacity = 4}, [](player& play) {
-    for (int i = 0; i < 9; ++i) play.d(range(0, 4));
+    for (int i = 0; i < 9; ++i)
+      play.d(range(0, 4));
     play.d({0, 10, 11});
-    for (u32 const e : {0u, 10u, 11u}) CHECK(play.resident(e));
+    for (u32 const e : {0u, 10u, 11u})
+      CHECK(play.resident(e));
   });
 }
 
@@ -525,7 +556,8 @@ TEST_CASE("R61 counts saturate and clocks wrap") {
       play_on_table<plain<Score>>({.capacity = 3}, [](player& play) {
         play.d({0});
         play.d({1});
-        // The clocks pass a multiple of 2^30 in each of these steps, and with them wrap three times.
+        // The clocks pass a multiple of 2^30 in each of these steps, and with them wrap three
+        // times.
         for (int leap = 0; leap < 12; ++leap) {
           u32 const to = play.header().tick | 0x3FFF'FFFFu;
           play.layer().step += to - play.header().tick;
