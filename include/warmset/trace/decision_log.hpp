@@ -350,6 +350,7 @@ class decision_log {
   }
 
   void read_records() {
+    detail::row_marks marks(wsdl::max_items);
     std::size_t at = words_[4];
     while (at < words_.size()) {
       u32 const length = words_[at] & wsdl::max_words;
@@ -365,13 +366,14 @@ class decision_log {
         fail(at, "a " + std::string(name_of(static_cast<record_kind>(kind))) + " of " +
                      std::to_string(length) + " words");
       }
-      check(at, static_cast<record_kind>(kind), {words_.data() + at, length});
+      check(at, static_cast<record_kind>(kind), {words_.data() + at, length}, marks);
       at_.push_back(at);
       at += length;
     }
   }
 
-  void check(std::size_t at, record_kind kind, std::span<u32 const> w) {
+  static void check(std::size_t at, record_kind kind, std::span<u32 const> w,
+                    detail::row_marks& marks) {
     u64 wanted = 3;
     switch (kind) {
     case record_kind::step:
@@ -395,7 +397,7 @@ class decision_log {
                    " words whose counts need " + std::to_string(wanted));
     }
     if (kind == record_kind::step) {
-      check_step(at, log_record(w));
+      check_step(at, log_record(w), marks);
     } else if (kind == record_kind::supplied) {
       check_index(at + 1, "layer row", w[1]);
       for (u32 i = 0; i < w[2]; ++i) {
@@ -411,7 +413,7 @@ class decision_log {
     }
   }
 
-  void check_step(std::size_t at, log_record const& r) {
+  static void check_step(std::size_t at, log_record const& r, detail::row_marks& marks) {
     check_index(at + 1, "layer row", r.row());
     if (static_cast<u32>(r.in_phase()) >= n_phases) {
       fail(at + 1, "phase is " + std::to_string(static_cast<u32>(r.in_phase())));
@@ -419,30 +421,25 @@ class decision_log {
     if (static_cast<u32>(r.for_intent()) >= n_intents) {
       fail(at + 1, "intent is " + std::to_string(static_cast<u32>(r.for_intent())));
     }
-    ++stamp_;
-    if (marked_.empty()) {
-      marked_.resize(wsdl::max_items, 0);
-    }
+    marks.next_row();
     for (u32 i = 0; i < r.n_ids(); ++i) {
       logged_access const a = r.id(i);
       check_index(at + 4 + 2 * i, "expert", a.expert);
       if (r.words()[4 + 2 * i] >> 16 >= n_access_kinds) {
         fail(at + 4 + 2 * i, "access kind is " + std::to_string(r.words()[4 + 2 * i] >> 16));
       }
-      if (marked_[a.expert] == stamp_) {
+      if (!marks.mark(static_cast<u16>(a.expert))) {
         fail(at + 4 + 2 * i, "expert " + std::to_string(a.expert) + " occurs twice in a step");
       }
-      marked_[a.expert] = stamp_;
     }
     std::size_t const loads_at = at + 4 + 2 * std::size_t{r.n_ids()};
-    ++stamp_;
+    marks.next_row();
     for (u32 i = 0; i < r.n_loads(); ++i) {
       logged_load const l = r.load(i);
       check_index(loads_at + 3 * i, "expert", l.expert);
-      if (marked_[l.expert] == stamp_) {
+      if (!marks.mark(static_cast<u16>(l.expert))) {
         fail(loads_at + 3 * i, "expert " + std::to_string(l.expert) + " is loaded twice in a step");
       }
-      marked_[l.expert] = stamp_;
       if (l.victim_row != logged_load::none) {
         check_index(loads_at + 3 * i + 2, "victim's layer row", l.victim_row);
         check_index(loads_at + 3 * i + 2, "victim", l.victim_expert);
@@ -453,8 +450,6 @@ class decision_log {
   log_header header_;
   std::vector<u32> words_;
   std::vector<std::size_t> at_;
-  std::vector<u64> marked_;  ///< by expert: the last list of ids or loads with it
-  u64 stamp_ = 0;
 };
 
 /// The words as little-endian bytes, as they stand in a file.
