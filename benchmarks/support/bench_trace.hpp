@@ -11,7 +11,9 @@
 #include <string>
 #include <vector>
 
+#if __has_include(<zstd.h>)
 #include <zstd.h>
+#endif
 
 #include <warmset/trace/read.hpp>
 
@@ -41,6 +43,7 @@ inline std::vector<std::byte> read_file(std::filesystem::path const& path) {
   if (path.extension() != ".zst") {
     return {begin, begin + raw.size()};
   }
+#if __has_include(<zstd.h>)
   std::vector<std::byte> bytes;
   std::vector<char> chunk(ZSTD_DStreamOutSize());
   ZSTD_DStream* const stream = ZSTD_createDStream();
@@ -56,6 +59,9 @@ inline std::vector<std::byte> read_file(std::filesystem::path const& path) {
   }
   ZSTD_freeDStream(stream);
   return bytes;
+#else
+  throw std::runtime_error(path.string() + ": built without zstd");
+#endif
 }
 
 /// The Qwen3-30B-A3B decode trace where it is at hand, the bundled one otherwise: WARMSET_BENCH_TRACE names a

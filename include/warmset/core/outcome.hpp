@@ -30,24 +30,25 @@ constexpr char const* name_of(access_kind a) noexcept {
 /// What one operation did, in counts of experts: produced by plan, commit and settle, added up by fold.
 /// Rooms below `observe` count nothing themselves.
 struct outcome {
-  u32 accesses[n_access_kinds];      ///< demand accesses by how they were served
+  // what most steps write comes first, in one cache line
+  u32 accesses[n_access_kinds];  ///< demand accesses by how they were served
   u32 demanded;                ///< distinct valid ids of all steps: the sum of `accesses`
-  u32 skipped_ids[n_reasons];  ///< routed ids that named no further expert (padding, range, duplicates)
-  u32 hints_offered;           ///< hints looked at
-  u32 hints_dropped[n_reasons];  ///< hints that led to no load, by reason
+  u32 steps;                   ///< committed steps
   u32 issued[n_intents];       ///< loads started, by intent
   u32 arrived[n_intents];      ///< loads completed, by the intent that started them
+  u32 evicted[n_intents];      ///< evictions, by the intent that asked for them
   u32 failed[n_intents];       ///< loads failed, by the intent that started them and still owned them
   u32 late_of_hint;            ///< late accesses that joined a speculative transfer (uses of a hint)
   u32 late_failed;             ///< transfers that failed after a demand had joined a speculative load
-  u32 evicted[n_intents];      ///< evictions, by the intent that asked for them
-  u32 evicted_unused;          ///< of these, speculated experts that were never demanded
+  u32 evicted_unused;          ///< speculated experts that left without having been demanded
   u32 dropped;                 ///< residents dropped by a resize or an invalidation
+  u32 retired;                 ///< slots that became retired
+  u32 overflow_steps;
   u32 guard_asked;             ///< consultations of the guard
   u32 guard_refused;
-  u32 steps;                   ///< committed steps
-  u32 overflow_steps;
-  u32 retired;                 ///< slots that became retired
+  u32 hints_offered;           ///< hints looked at
+  u32 skipped_ids[n_reasons];  ///< routed ids that named no further expert (padding, range, duplicates)
+  u32 hints_dropped[n_reasons];  ///< hints that led to no load, by reason
 
   WARMSET_HD constexpr u32& operator[](access_kind a) noexcept { return accesses[static_cast<u32>(a)]; }
   WARMSET_HD constexpr u32 operator[](access_kind a) const noexcept {

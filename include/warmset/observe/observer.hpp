@@ -75,9 +75,9 @@ class counting {
 
  private:
   static constexpr u32 fold_period = 4096;
-  struct cell {
-    outcome pending;
+  struct alignas(64) cell {
     u32 operations;
+    outcome pending;
     total_counters sum;
   };
   struct layer_size {

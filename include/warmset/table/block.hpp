@@ -60,21 +60,14 @@ struct table_shape {
   bool operator==(table_shape const&) const = default;
 };
 
-/// First record of a block.
+/// First record of a block. What every step reads fills the first cache line.
 struct block_header {
-  u32 magic;
-  u32 format;
-  u64 policy;   ///< fingerprint of the bundle's names and numbers
   u64 version;  ///< counts changes; a plan is committed to the version it was made from
   u32 n_layers;
-  u32 n_experts;
   u32 n_slots;
-  u32 n_scratch;
-  u32 capacity;           ///< slots that may be used now
-  u32 speculative_slots;  ///< bound of `unused`
-  u32 floor;              ///< slots that each row of a shared pool keeps
-  u32 epoch;              ///< of the execution authority
-  u32 storage_generation;
+  u32 capacity;   ///< slots that may be used now
+  u32 pinned;     ///< pinned experts
+  u32 floor;      ///< slots that each row of a shared pool keeps
   u32 tick;
   u32 model_tick;
   u32 free_hint;  ///< no slot below it is free
@@ -83,9 +76,16 @@ struct block_header {
   u32 draining;
   u32 retired;
   u32 unused;     ///< speculated, never demanded: reserved or resident
-  u32 pinned;     ///< pinned experts
-  u32 leases;     ///< lease counts of the pool's slots; scratch may be shared with other pools
   u32 in_flight;  ///< length of the in-flight list
+  u32 n_experts;
+  u32 n_scratch;
+  u32 speculative_slots;  ///< bound of `unused`
+  u32 leases;     ///< lease counts of the pool's slots; scratch may be shared with other pools
+  u32 epoch;      ///< of the execution authority
+  u32 storage_generation;
+  u32 magic;
+  u32 format;
+  u64 policy;  ///< fingerprint of the bundle's names and numbers
 
   WARMSET_HD constexpr u32 free() const noexcept {
     return n_slots - reserved - resident - draining - retired;

@@ -86,6 +86,9 @@ inline constexpr u32 rebase_bits = 30;  ///< a clock is rebased each time that i
 template <class Policy>
 WARMSET_HD void record_ids(plan_of<Policy> const& p, outcome& out) {
   out.demanded += p.n;
+  if ((p.sentinels | p.out_of_range | p.duplicates) == 0) {
+    return;
+  }
   out.skipped_ids[static_cast<u32>(reason::sentinel)] += p.sentinels;
   out.skipped_ids[static_cast<u32>(reason::out_of_range)] += p.out_of_range;
   out.skipped_ids[static_cast<u32>(reason::duplicate)] += p.duplicates;

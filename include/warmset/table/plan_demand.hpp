@@ -24,14 +24,15 @@ WARMSET_HD u32 find_distinct(Group const& g, u32 n_experts, Id const* ids, u32 n
   constexpr u32 likely_distinct = 64;
   g.leader([&] {
     w.unmark_all();
+    u32 const stamp = w.stamp;
     u32 distinct = 0;
     if (n_ids <= likely_distinct && n_ids <= n_experts) {
       for (; distinct < n_ids; ++distinct) {
         u32 const id = static_cast<u32>(ids[distinct]);  // negative ids become large
-        if (id >= n_experts || w.is_marked(id)) {
+        if (id >= n_experts || w.seen[id] == stamp) {
           break;
         }
-        w.mark(id);
+        w.seen[id] = stamp;
         p.expert[distinct] = id;
       }
     }
@@ -292,7 +293,6 @@ WARMSET_HD void plan_demand(Group const& g, table_reader<Policy> const& t, step_
     return;
   }
 
-  bool const overflow = n > t.usable();
   u32 const n_misses = g.append_in_order(
       n,
       [&](u32 i) {
@@ -302,25 +302,29 @@ WARMSET_HD void plan_demand(Group const& g, table_reader<Policy> const& t, step_
         }
         u32 const s = where - 1;
         u32 const word = t.word(s);
-        bool const is_resident = slot_word::state(word) == slot_state::resident;
         p.slot[i] = s;
-        if (overflow) {
-          p.how[i] = access_kind::overflow_hit;
-          return !is_resident;  // in flight is not resident
-        }
         p.how[i] = access_kind::hit;
-        if (!is_resident) {
-          p.how[i] = access_kind::late;
-        } else if (speculates<Policy> && (word & slot_word::unused) != 0) {
-          p.how[i] = access_kind::first_use;
+        if (word != slot_word::of(slot_state::resident)) {
+          if (slot_word::state(word) != slot_state::resident) {
+            p.how[i] = access_kind::late;
+          } else if (speculates<Policy> && (word & slot_word::unused) != 0) {
+            p.how[i] = access_kind::first_use;
+          }
         }
         return false;
       },
       [&](u32 i, u32 at) { w.miss[at] = i; });
 
-  if (overflow) {
+  if (n > t.usable()) {
     g.for_each(n_misses, [&](u32 j) { p.how[w.miss[j]] = access_kind::overflow_miss; });
-    bool const served = n_misses == 0 || detail::assign_scratch<Policy>(g, t, access_kind::overflow_miss, w, p);
+    g.for_each(n, [&](u32 i) {
+      bool const absent =  // in flight is not resident
+          p.how[i] == access_kind::overflow_miss || p.how[i] == access_kind::late;
+      p.how[i] = absent ? access_kind::overflow_miss : access_kind::overflow_hit;
+    });
+    bool const any_absent = g.any(n, [&](u32 i) { return p.how[i] == access_kind::overflow_miss; });
+    bool const served =
+        !any_absent || detail::assign_scratch<Policy>(g, t, access_kind::overflow_miss, w, p);
     g.leader([&] { p.kind = served ? plan_kind::overflow : plan_kind::busy; });
     return;
   }
