@@ -130,3 +130,28 @@ TEST_CASE("reference: the tinymoe traces read and convert") {
     CHECK(again.label(0) == "c-code");
   }
 }
+
+TEST_CASE("reference: the bundled traces read, with every kind of text and look-ahead") {
+#if defined(WARMSET_HAS_ZSTD)
+  std::string const folder = std::string(WARMSET_SOURCE_DIR) + "/examples/data/";
+  trace::recording const small = read_trace_file(folder + "tinymoe-8x32.wst.zst");
+  CHECK(small.model() == "tinymoe-8x32");
+  CHECK(small.labels().size() == 31);
+  CHECK(trace::count_lookups(small) == 31u * 512 * 8 * 4);
+  std::vector<std::string> kinds;
+  for (trace::sequence_label const& l : small.labels()) {
+    CHECK(l.sequence % 2 == 0);
+    if (std::find(kinds.begin(), kinds.end(), l.label) == kinds.end()) {
+      kinds.push_back(l.label);
+    }
+  }
+  CHECK(kinds.size() == 14);
+  trace::recording const large = read_trace_file(folder + "tinymoe-12x64.wst.zst");
+  CHECK(large.lookahead_width() == 12);
+  CHECK(large.labels().size() == 6);
+  CHECK(large[0].lookahead[0] == trace::padding);
+  CHECK(large[1].lookahead[11] < 64);
+#else
+  SKIP("skipped: this build has no zstd");
+#endif
+}
