@@ -496,11 +496,11 @@ class cache {
     }
     u32 slots = size.slots;
     if (slots == 0) {
-      u64 const left = saturating_sub(size.bytes, fixed);
+      u64 const left = saturating_sub(size.bytes, fixed + size.reserve * per_slot);
       slots = static_cast<u32>(min_of(left / per_slot, u64{max_slots}));
       if (slots == 0) {
         throw config_error("a budget of ", size.bytes, " bytes is below one slot per layer: that takes ",
-                           per_slot + fixed, " bytes, scratch included");
+                           per_slot * (u64{size.reserve} + 1) + fixed, " bytes, scratch included");
       }
     }
     report_ = {size.bytes, 0, 0};
