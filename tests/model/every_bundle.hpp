@@ -13,7 +13,7 @@
 /// under every guard that its score admits. The shares together are `bundles::all`, whatever it holds.
 namespace warmset::model_test {
 
-inline constexpr std::size_t n_shares = 10;
+inline constexpr std::size_t n_shares = 5;
 
 /// Pools of 1, 2, 3, k, 8, 42 and n_experts slots; spare reservation, few scratch slots and clocks that are
 /// about to wrap come with some of them.
@@ -71,7 +71,7 @@ inline void require_exercised(kit::exercise const& e, kit::scalar_policy const& 
 }
 
 /// Runs all configurations of one table type.
-template <class Bundle>
+template <class Bundle, bool EveryIdType = false>
 void check_table(std::string const& name, bool guard_is_none = false) {
   using under_test = kit::with_probe<Bundle>;
   kit::exercise seen;
@@ -81,7 +81,7 @@ void check_table(std::string const& name, bool guard_is_none = false) {
   u64 seed = 0;
   for (kit::table_config const& config : list) {
     auto const make = [&] {
-      auto made = std::make_unique<kit::table_under_test_of<under_test>>(config);
+      auto made = std::make_unique<kit::table_under_test_of<under_test, EveryIdType>>(config);
       made->shared_policy()->guard_is_none = guard_is_none;
       return made;
     };

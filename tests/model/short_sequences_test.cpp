@@ -17,7 +17,7 @@ void check_short(char const* name) {
     if (config.capacity > 8) {
       continue;
     }
-    auto const make = [&] { return std::make_unique<kit::table_under_test_of<under_test>>(config); };
+    auto const make = [&] { return std::make_unique<kit::table_under_test_of<under_test, false>>(config); };
 #if defined(WARMSET_HAS_RAPIDCHECK)
     bool const holds = rc::check(name, [&] {
       auto const sequence = *kit::arbitrary_operations(config, speculates<Bundle>);
