@@ -230,6 +230,43 @@ class cache {
     }
     backend_.start(at.pool, {orders_.data(), n});
   }
+  /// Sends the experts of the last step whose transfers have failed through scratch: their slots are free
+  /// again, and the step is served all the same. The view's slots change in place; the readers of the
+  /// step's own scratch must be done. Call it once the step's transfers have ended.
+  ///
+  /// @return how many transfers were started; those for which no scratch slot is free keep their old slot
+  u32 serve_failed() noexcept {
+    if (planned_layer_ == no_layer || plan_.kind != plan_kind::step) {
+      return 0;
+    }
+    place const& at = places_[planned_layer_];
+    pool_site const& site = sites_[at.pool];
+    auto const& view = pools_[at.pool].view();
+    backend_.poll();
+    settle_pool(at.pool, planned_layer_, plan_.in_phase);
+    ++scratch_generation_;
+    u32 n = 0;
+    u32 next = 0;
+    for (u32 i = 0; i < plan_.n; ++i) {
+      u32 const where = view.expert(view.index_of(at.row, plan_.expert[i])).where;
+      if (plan_.slot[i] >= site.n_slots || (where & expert_word::slot_mask) == plan_.slot[i] + 1) {
+        continue;  // in scratch already, or where the plan put it
+      }
+      while (next < site.n_scratch && view.scratch_word(next) != 0) {
+        ++next;
+      }
+      if (next == site.n_scratch) {
+        break;
+      }
+      plan_.slot[i] = site.n_slots + next++;
+      plan_.wave[i] = 0;
+      orders_[n++] = {slot_id{plan_.slot[i]},
+                      {site.layers[at.row], expert_id{plan_.expert[i]}},
+                      scratch_generation_};
+    }
+    backend_.start(at.pool, {orders_.data(), n});
+    return n;
+  }
   /// Generation under which the last wave's arrival words are published.
   u32 scratch_generation() const noexcept { return scratch_generation_; }
 

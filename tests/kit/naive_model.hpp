@@ -267,7 +267,8 @@ class naive_model {
       bool const holds = held.state == slot_state::reserved || held.state == slot_state::resident;
       ordinary += holds && !held.unused ? 1 : 0;
     }
-    u32 const kept = policy_->keeps_reserve ? std::min(s_.speculative_slots, s_.capacity) : 0;
+    u32 const kept =
+        policy_->keeps_reserve ? std::min(s_.speculative_slots, s_.capacity == 0 ? 0 : s_.capacity - 1) : 0;
     u32 const bound = s_.capacity - kept;
     std::vector<u32> sources;
     auto const usable_spare = [&](u32 at, bool expired) {

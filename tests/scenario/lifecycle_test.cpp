@@ -488,9 +488,28 @@ TEST_CASE("R40 a backend that fails in the middle of decode") {
   for (u32 layer = 0; layer < 3; ++layer)
     CHECK(play.n_resident(layer) == 8);  // all slots work again
 
-  // an expert whose load failed is served through scratch where the caller cannot retry: a whole
-  // overflow
-  // step takes no slot at all
+  // a demand whose load failed is served through scratch, in the same step
+  {
+    failing_backend::fails = true;
+    cache<plain<score::lfru>, failing_backend> subject{geometry::uniform(1, 24, 2, 64), budget::of_slots(8)};
+    routed_id const ids[] = {3, 17};
+    step_view const step = subject.step(layer_id{0}, std::span<routed_id const>(ids));
+    REQUIRE(step.loads.size() == 2);
+    failing_backend::fails = false;
+    CHECK(subject.serve_failed() == 2);
+    u32 const n_slots = subject.sites()[0].n_slots;
+    for (std::size_t i = 0; i < step.experts.size(); ++i) {
+      CHECK(step.slots[i] >= n_slots);
+      CHECK(arrival::word(subject.scratch_generation(), transfer::arrived) ==
+            subject.backend().arrivals(0)[step.slots[i]]);
+    }
+    CHECK(step.slots[0] != step.slots[1]);
+    CHECK(subject.serve_failed() == 0);
+    CHECK(subject.audit());
+    CHECK(subject.observer().total().failed[demand_i].value == 2);
+  }
+
+  // an overflow step takes no slot at all
   failing_backend::fails = true;
   auto const before = play.bytes();
   decided const wide = play.demand(range(0, 24));

@@ -206,7 +206,8 @@ WARMSET_HD status commit(Group const& g, table_writer<Policy> const& t, plan_of<
       }
       t.parts().score.on_demand(state, now);
     };
-    constexpr bool selector_listens = !std::is_empty_v<typename Policy::selector::slot_state>;
+    constexpr bool selector_listens = !std::is_empty_v<typename Policy::selector::slot_state> ||
+                                      !std::is_empty_v<typename Policy::selector::pool_state>;
     if (only_hits_and_loads) {
       if constexpr (selector_listens) {
         g.for_each_then_leader(n, touch, [&](u32 i) { t.parts().selector.on_touch(t, p.slot[i]); });

@@ -11,6 +11,7 @@ namespace warmset::inline v0 {
 /// A plan spanning several waves leases each scratch slot once.
 template <class Policy>
 WARMSET_HD void acquire(table_writer<Policy> const& t, plan_of<Policy> const& p) {
+  WARMSET_ASSERT(p.kind != plan_kind::busy, "a busy plan has no slots");
   block_header& h = t.header();
   for (u32 i = 0; i < p.n; ++i) {
     if (p.slot[i] < h.n_slots) {

@@ -122,7 +122,8 @@ WARMSET_HD u32 find_sources(Group const& g, table_reader<Policy> const& t, u32 r
                             workspace_of<Policy>& w, plan_of<Policy>& p) {
   block_header const& h = t.header();
   u32 const n_free = h.free();
-  u32 const reserve = keeps_reserve<Policy> ? h.speculative_slots : 0;
+  // a shrunken pool keeps at least one slot for demand
+  u32 const reserve = keeps_reserve<Policy> ? min_of(h.speculative_slots, saturating_sub(h.capacity, 1u)) : 0;
   u32 const ordinary = h.reserved + h.resident - h.unused + promoted;
   u32 const bound = saturating_sub(h.capacity, reserve);
   u32 const roomy = min_of(wanted, saturating_sub(bound, ordinary));

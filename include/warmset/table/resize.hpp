@@ -9,7 +9,8 @@ namespace warmset::inline v0 {
 /// the leased and loading ones; growing is the only way by which a retired slot returns. Base addresses and
 /// the residency of the other slots stay. One lane; O(reserved slots).
 ///
-/// Refused with `limited` where `capacity` exceeds the reservation.
+/// Refused with `limited` where `capacity` exceeds the reservation. It may go below pins and floors, down to
+/// 0: the steps that then do not fit are overflow steps.
 template <class Policy>
 WARMSET_HD status resize(table_writer<Policy> const& t, u32 capacity, outcome& out) {
   block_header& h = t.header();

@@ -341,9 +341,10 @@ class oracle_player {
   void install_slots(farthest_first& pool, next_uses::step const& s, oracle_counts& counts) {
     chosen_ = missing_;
     if constexpr (may_bypass) {
-      std::stable_sort(
-          chosen_.begin(), chosen_.end(),
-          [](next_uses::entry const& a, next_uses::entry const& b) { return a.next < b.next; });
+      std::sort(chosen_.begin(), chosen_.end(),
+                [](next_uses::entry const& a, next_uses::entry const& b) {
+                  return a.next != b.next ? a.next < b.next : a.key < b.key;
+                });
     }
     std::size_t installed = 0;
     if constexpr (may_bypass) {

@@ -312,8 +312,6 @@ class tinymoe_reader {
   }
 
   void check_row(std::string_view field, std::vector<u16> const& ids) {
-    // The longest row that can be free of repeats; also keeps the comparison of pairs below linear
-    // in practice.
     if (ids.size() > n_experts_) {
       in_.fail(std::string(field) + " has " + std::to_string(ids.size()) + " ids of " +
                std::to_string(n_experts_) + " experts");
