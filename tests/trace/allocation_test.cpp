@@ -29,12 +29,22 @@ std::size_t peak = 0;
   peak = now > peak ? now : peak;
   return static_cast<char*>(p) + 16;
 }
+[[gnu::noinline]] void* operator new(std::size_t size, std::nothrow_t const&) noexcept {
+  try {
+    return ::operator new(size);
+  } catch (std::bad_alloc const&) {
+    return nullptr;
+  }
+}
 [[gnu::noinline]] void operator delete(void* p) noexcept {
   if (p != nullptr) {
     void* const start = static_cast<char*>(p) - 16;
     now -= *static_cast<std::size_t*>(start);
     std::free(start);
   }
+}
+[[gnu::noinline]] void operator delete(void* p, std::nothrow_t const&) noexcept {
+  ::operator delete(p);
 }
 [[gnu::noinline]] void operator delete(void* p, std::size_t) noexcept {
   ::operator delete(p);

@@ -70,14 +70,13 @@ TEST_CASE("bigmoe: a prompt is one event per layer, a decode step too") {
   CHECK(distinct == std::vector<u16>{2, 3, 1, 4});  // by last occurrence
 }
 
-TEST_CASE("bigmoe: a prompt in two micro-batches may leave out the last layer of the first") {
+TEST_CASE("bigmoe: prompt tokens of one layer that follow each other are one event") {
   std::string const text =
       "# route_trace v1\n# model=m n_layer=2 n_expert=4 n_expert_used=1\n"
       "# layer=0 expert_bytes=1 dense_bytes=0\n# layer=1 expert_bytes=1 dense_bytes=0\n"
       "turn,phase,step,layer,slot,expert,weight,residency,expert_bytes\n"
       "0,0,0,0,0,1,1,0,1\n0,0,1,0,0,2,1,0,1\n"
       "0,0,2,0,0,3,1,0,1\n0,0,3,0,0,0,1,0,1\n0,0,3,1,0,2,1,0,1\n";
-  // Steps 0 to 3 of layer 0 follow each other: one batch as far as the file says.
   CHECK(trace::read_bigmoe(text).blocks().size() == 2);
   CHECK(trace::read_bigmoe(text)[0].n_tokens == 4);
 }
