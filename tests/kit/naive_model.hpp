@@ -77,7 +77,7 @@ class scalar_policy_of final : public scalar_policy {
     keeps_list = std::same_as<typename Policy::selector, select::lru_list>;
     may_decline = Policy::admission::may_decline;
     max_experts = Policy::max_experts;
-    guard_is_none = guard_type::name == guard::none::name;
+    guard_is_none = std::same_as<guard_type, guard::none>;
     counts = counting_score<score_type>;
     if constexpr (counting_score<score_type>) {
       one_count = score_type::one_count;

@@ -28,7 +28,7 @@ struct of : default_policy {
   using score = Score;
   using selector = Selector;
   static constexpr char const* name =
-      Selector::name == select::coldest::name ? Score::name : Selector::name;
+      std::same_as<Selector, select::coldest> ? Score::name : Selector::name;
 };
 
 template <class... Bundles>
