@@ -83,12 +83,15 @@ class geometry {
     }
   }
 
+  // The members below that grow vectors are templates, so that only those who call them compile them.
+
   /// A model of `n_layers` equal layers 0 … n_layers-1 with one bank of `expert_bytes`.
+  template <class Layer = layer_geometry>
   static geometry uniform(u32 n_layers, u32 n_experts, u32 k, u64 expert_bytes) {
-    std::vector<layer_geometry> layers;
+    std::vector<Layer> layers;
     layers.reserve(n_layers);
     for (u32 i = 0; i < n_layers; ++i) {
-      layers.push_back({layer_id{i}, n_experts, k, {expert_bytes}});
+      layers.push_back(Layer{layer_id{i}, n_experts, k, {expert_bytes}});
     }
     return geometry{std::move(layers)};
   }
@@ -111,18 +114,19 @@ class geometry {
   }
 
   /// Groups of layers with equal banks, in order of their first layer.
-  std::vector<geometry_group> groups() const {
-    std::vector<geometry_group> result;
+  template <class Group = geometry_group>
+  std::vector<Group> groups() const {
+    std::vector<Group> result;
     for (layer_geometry const& layer : layers_) {
-      geometry_group* home = nullptr;
-      for (geometry_group& group : result) {
+      Group* home = nullptr;
+      for (Group& group : result) {
         if (group.bank_bytes == layer.bank_bytes) {
           home = &group;
           break;
         }
       }
       if (home == nullptr) {
-        result.push_back({layer.bank_bytes, {}, 0, 0});
+        result.push_back(Group{layer.bank_bytes, {}, 0, 0});
         home = &result.back();
       }
       home->layers.push_back(layer.layer);
@@ -133,8 +137,9 @@ class geometry {
   }
 
   /// What a cache whose experts must have at least `min_expert_bytes` would serve.
-  coverage_report coverage(u64 min_expert_bytes = 0) const {
-    coverage_report report;
+  template <class Report = coverage_report>
+  Report coverage(u64 min_expert_bytes = 0) const {
+    Report report;
     report.layers_total = static_cast<u32>(layers_.size());
     report.groups = static_cast<u32>(groups().size());
     for (layer_geometry const& layer : layers_) {

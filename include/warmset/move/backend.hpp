@@ -54,7 +54,8 @@ class group_layout {
   group_layout() = default;
 
   /// @param n_slots  slots of all pools of the group
-  group_layout(std::vector<u64> bank_bytes, u32 n_slots, u32 n_scratch, u64 tail_bytes)
+  template <class Bytes>
+  group_layout(std::vector<Bytes> bank_bytes, u32 n_slots, u32 n_scratch, u64 tail_bytes)
       : stride_(std::move(bank_bytes)), n_slots_(n_slots), n_scratch_(n_scratch) {
     u64 at = 0;
     begin_.reserve(stride_.size() + 1);
@@ -91,8 +92,9 @@ class group_layout {
 /// group, a layer that is not of the group or lies in two pools, slots that overlap or leave a gap,
 /// scratch that does not follow the slots or that pools of one group see differently. O(pools +
 /// layers).
-inline void check_sites(geometry const& model, std::span<pool_site const> sites) {
-  std::vector<geometry_group> const groups = model.groups();
+template <class Group = geometry_group>
+void check_sites(geometry const& model, std::span<pool_site const> sites) {
+  std::vector<Group> const groups = model.groups<Group>();
   struct progress {
     u32 next_slot = 0;
     u32 first_scratch = 0;
@@ -152,13 +154,14 @@ inline void check_sites(geometry const& model, std::span<pool_site const> sites)
 
 /// The layout of each group for these sites, in the order of geometry::groups(). A group without a
 /// pool has no slots.
-inline std::vector<group_layout> layouts_of(geometry const& model, std::span<pool_site const> sites,
-                                            u64 tail_bytes) {
-  std::vector<geometry_group> const groups = model.groups();
-  std::vector<group_layout> result(groups.size());
+template <class Layout = group_layout>
+std::vector<Layout> layouts_of(geometry const& model, std::span<pool_site const> sites,
+                               u64 tail_bytes) {
+  auto const groups = model.groups();
+  std::vector<Layout> result(groups.size());
   for (pool_site const& site : sites) {
     if (result[site.group].n_banks() == 0) {
-      result[site.group] = group_layout{groups[site.group].bank_bytes, site.first_scratch,
+      result[site.group] = Layout{groups[site.group].bank_bytes, site.first_scratch,
                                         site.n_scratch, tail_bytes};
     }
   }
@@ -234,11 +237,12 @@ namespace move::detail {
 class arrival_words {
  public:
   /// Allocates n_words() per site, all zero. O(words).
-  void open(std::span<pool_site const> sites) {
+  template <class Sites>
+  void open(Sites const& sites) {
     std::vector<std::size_t> first;
     first.reserve(sites.size() + 1);
     std::size_t n = 0;
-    for (pool_site const& site : sites) {
+    for (auto const& site : sites) {
       first.push_back(n);
       n += site.n_words();
     }

@@ -22,7 +22,10 @@ class external {
 
   u64 tail_bytes() const noexcept { return tail_bytes_; }
 
-  void open(geometry const&, std::span<pool_site const> sites) { words_.open(sites); }
+  template <class Sites>
+  void open(geometry const&, Sites const& sites) {
+    words_.open(sites);
+  }
 
   u32 const* arrivals(u32 pool) const noexcept { return words_.of(pool); }
 
@@ -74,7 +77,10 @@ class immediate {
  public:
   static constexpr u64 tail_bytes() noexcept { return 0; }
 
-  void open(geometry const&, std::span<pool_site const> sites) { words_.open(sites); }
+  template <class Sites>
+  void open(geometry const&, Sites const& sites) {
+    words_.open(sites);
+  }
 
   u32 const* arrivals(u32 pool) const noexcept { return words_.of(pool); }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <concepts>
+
 #include "../core/outcome.hpp"
 
 namespace warmset::inline v0 {
@@ -139,15 +141,18 @@ using total_counters = basic_counters<total_span>;
 using delta_counters = basic_counters<delta_span>;
 
 /// What happened between two snapshots of the same counters.
-constexpr delta_counters operator-(total_counters const& later, total_counters const& earlier) noexcept {
-  delta_counters d{};
+template <class Span>
+  requires std::same_as<Span, total_span>
+constexpr auto operator-(basic_counters<Span> const& later, basic_counters<Span> const& earlier) noexcept {
+  basic_counters<delta_span> d{};
   d.zip(later, [](auto& mine, auto other) { mine = other; });
   d.zip(earlier, [](auto& mine, auto other) { mine = mine - other; });
   return d;
 }
 
 /// Sum over layers or phases of one moment.
-constexpr total_counters operator+(total_counters a, total_counters const& b) noexcept {
+template <class Span>
+constexpr basic_counters<Span> operator+(basic_counters<Span> a, basic_counters<Span> const& b) noexcept {
   a.zip(b, [](auto& mine, auto other) { mine += other; });
   return a;
 }

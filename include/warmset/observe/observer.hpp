@@ -39,7 +39,8 @@ static_assert(cache_observer<none>, "observe::none must satisfy cache_observer")
 /// `open` only.
 class counting {
  public:
-  void open(geometry const& g) {
+  template <class Geometry>  // a template, so that only those who open it compile it
+  void open(Geometry const& g) {
     cells_.assign(g.layers().size() * n_phases, cell{});
     sizes_.clear();
     for (layer_geometry const& layer : g.layers()) {
@@ -63,15 +64,19 @@ class counting {
     return c.sum;
   }
   /// Sum over the layers.
-  total_counters total(phase p) noexcept {
-    total_counters sum{};
+  template <class Counters = total_counters>
+  Counters total(phase p) noexcept {
+    Counters sum{};
     for (u32 i = 0; i < sizes_.size(); ++i) {
       sum = sum + total(i, p);
     }
     return sum;
   }
   /// Sum over layers and phases.
-  total_counters total() noexcept { return total(phase::prefill) + total(phase::decode); }
+  template <class Counters = total_counters>
+  Counters total() noexcept {
+    return total<Counters>(phase::prefill) + total<Counters>(phase::decode);
+  }
 
  private:
   static constexpr u32 fold_period = 4096;
