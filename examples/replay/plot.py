@@ -59,20 +59,24 @@ def draw_curves(axes, results, at, unit, total):
     policies = merge_twins([name for name in names if name not in ORACLES], curves)
     # The best first, so that the legend reads like the curves.
     policies.sort(key=lambda entry: -sum(curves[entry[1]].values()))
-    for name, style, label in (("belady_bypass", ":", "belady_bypass (may decline)"),
-                               ("belady", "--", "belady (must install)")):
-        if name in curves:
-            values = [curves[name].get(c) for c in capacities]
-            axes.plot(capacities, values, style, color="black", linewidth=1.6, label=label, zorder=3,
-                      marker="" if len(capacities) > 1 else "_", markersize=14)
-    if "belady" in curves and len(capacities) > 1:
+    oracles = [entry for entry in (("belady_bypass", ":", "belady_bypass (may decline)"),
+                                   ("belady", "--", "belady (must install)")) if entry[0] in curves]
+    axes.set_title("Hit rate by capacity" if len(capacities) > 1 else f"Hit rate at {at:g} {unit} of {total:,.0f}",
+                   loc="left", fontsize=11, fontweight="bold")
+    if len(capacities) == 1:
+        draw_bars(axes, [(label, curves[name][at]) for label, name in policies],
+                  [(curves[name][at], style, label) for name, style, label in oracles])
+        return
+    for name, style, label in oracles:
+        axes.plot(capacities, [curves[name].get(c) for c in capacities], style, color="black", linewidth=1.6,
+                  label=label, zorder=3)
+    if "belady" in curves:
         axes.fill_between(capacities, [curves["belady"].get(c) for c in capacities], 1.0, color="0.93", zorder=0)
     for index, (label, name) in enumerate(policies):
         points = sorted(curves[name].items())
         axes.plot([x for x, _ in points], [y for _, y in points], color=COLOURS[index % len(COLOURS)], linewidth=1.4,
                   marker=MARKERS[index % len(MARKERS)], markersize=4.5, label=label, zorder=4)
-    if len(capacities) > 1:
-        axes.axvline(at, color="0.6", linewidth=0.8, linestyle=(0, (2, 2)), zorder=1)
+    axes.axvline(at, color="0.6", linewidth=0.8, linestyle=(0, (2, 2)), zorder=1)
     axes.set_xticks(capacities)
     axes.set_xticklabels([f"{c:g}" for c in capacities])
     axes.set_xlabel(f"capacity ({unit}, of {total:,.0f})")
@@ -83,7 +87,26 @@ def draw_curves(axes, results, at, unit, total):
     axes.grid(True, color="0.88", linewidth=0.6)
     axes.set_axisbelow(True)
     axes.legend(fontsize=8, loc="lower right", frameon=True, framealpha=0.95, edgecolor="0.8")
-    axes.set_title("Hit rate by capacity", loc="left", fontsize=11, fontweight="bold")
+
+
+def draw_bars(axes, policies, oracles):
+    """One capacity: a bar for each policy, a line for each oracle."""
+    names = [label for label, _ in policies]
+    rates = [rate for _, rate in policies]
+    axes.barh(names, rates, color=COLOURS[0], height=0.65)
+    for y, rate in enumerate(rates):
+        axes.text(rate, y, f"{100 * rate:.1f} % ", va="center", ha="right", fontsize=8, color="white")
+    for rate, style, label in oracles:
+        axes.axvline(rate, color="black", linestyle=style, linewidth=1.6, label=f"{label}, {100 * rate:.1f} %")
+    axes.invert_yaxis()
+    axes.set_xlim(0, 1)
+    axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    axes.set_xlabel("demand hit rate")
+    axes.tick_params(axis="y", labelsize=8)
+    axes.grid(True, axis="x", color="0.88", linewidth=0.6)
+    axes.set_axisbelow(True)
+    if oracles:
+        axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(0.0, -0.08), ncol=2, frameon=False)
 
 
 def draw_layers(figure, axes, results):

@@ -145,6 +145,9 @@ replay_report replay(recording const& r, selection const& which, Cache& cache,
     }
     on_step(e, decision);
   });
+  if constexpr (requires { cache.settle(); }) {
+    cache.settle();  // the last steps' loads
+  }
   lives.finish(g, [&](expert_key key) { return cache.is_resident(key); });
   for (u32 row = 0; row < report.by_layer.size(); ++row) {
     for (u32 p = 0; p < n_phases; ++p) {
