@@ -29,7 +29,7 @@ struct options {
   std::string phase;
   std::string play = "all";
   std::string sequences = "all";
-  std::string order = "recorded";
+  std::string order = "auto";
   std::string json_path;
   std::string csv_path;
   std::string log_path;
@@ -53,13 +53,17 @@ void check_time(time_model const& time) {
 /// The report's frame: what is played and what is reported.
 report frame(options const& o, loaded_trace& trace) {
   check_time(o.time);
-  if (o.order == "ascending") {
+  if (o.order != "auto" && o.order != "ascending" && o.order != "recorded") {
+    throw usage_error(fmt::format("--order is '{}'; there are auto, ascending and recorded", o.order));
+  }
+  // A recorded residency tells that an engine's cache saw the ids in this order; other traces have ranks.
+  bool const ascending =
+      o.order == "ascending" || (o.order == "auto" && trace.recording.residency().empty());
+  if (ascending) {
     trace.recording = in_ascending_order(trace.recording);
-  } else if (o.order != "recorded") {
-    throw usage_error(fmt::format("--order is '{}'; there are recorded and ascending", o.order));
   }
   report r{trace,       choose_played(o.sequences, o.play),
-           o.sequences, o.order == "ascending",
+           o.sequences, ascending,
            o.time,      {},
            {},          {},
            {},          {}};
@@ -239,8 +243,9 @@ void add_replay_options(CLI::App& command, options& o, bool several) {
       "Entries to report: decode, prefill, or all for both and their sum (default: those present)");
   command
       .add_option("--order", o.order,
-                  "Order of a token's ids, which is the order of recency within a step: recorded "
-                  "or ascending")
+                  "Order of a token's ids, which is the order of recency within a step: recorded, "
+                  "ascending, or auto: recorded where the trace tells what the recording engine's "
+                  "cache did, ascending elsewhere")
       ->capture_default_str();
   command.add_option("--link-gbps", o.time.link_gbps, "Link in 10^9 bytes per second")
       ->capture_default_str();

@@ -75,15 +75,18 @@ class log_recorder {
   std::vector<warmset::u32> trims_;
 };
 
+/// One instantiation for replays with and without a log: these are most of what this tool costs to compile.
 template <class Cache, class PoolOf>
 warmset::trace::replay_report play(play_request const& request, Cache& cache, PoolOf&& pool_of) {
-  if (request.log == nullptr) {
-    return warmset::trace::replay(request.recording, request.which, cache);
+  std::optional<log_recorder> log;
+  if (request.log != nullptr) {
+    log.emplace(request);
   }
-  log_recorder log(request);
   return warmset::trace::replay(request.recording, request.which, cache,
                                 [&](warmset::trace::event const& e, auto const& decision) {
-                                  log.step(e, pool_of(e.layer), decision);
+                                  if (log) {
+                                    log->step(e, pool_of(e.layer), decision);
+                                  }
                                 });
 }
 

@@ -136,6 +136,8 @@ class ToolTest(unittest.TestCase):
         return done
 
     def report(self, *arguments):
+        if arguments[0] in ("replay", "sweep") and "--order" not in arguments:
+            arguments = (*arguments, "--order", "recorded")
         return json.loads(self.run_tool(*arguments, "--json", "-").stdout)
 
     def refused(self, *arguments, mentions=()):
@@ -151,6 +153,16 @@ class ToolTest(unittest.TestCase):
         after = {name: self.read(name) for name in os.listdir(self.folder) if os.path.isfile(self.path(name))}
         self.assertEqual(before, after)
         return lines[0]
+
+    def test_order_is_recorded_where_an_engine_was_and_ascending_elsewhere(self):
+        order = ("--order", "auto")
+        ask = ("replay", self.trace, "--policy", "lru", "--slots", 4)
+        self.assertEqual(self.report(*ask, *order)["played"]["order"], "recorded")
+        self.assertEqual(self.report(*ask, *order)["results"], self.report(*ask)["results"])
+        bundled = os.path.join(SOURCE, "examples", "data", "tinymoe-8x32.wst.zst")
+        ask = ("replay", bundled, "--policy", "lru", "--slots", 8, "--sequences", "0-1")
+        self.assertEqual(self.report(*ask, *order)["played"]["order"], "ascending")
+        self.assertEqual(self.report(*ask, *order)["results"], self.report(*ask, "--order", "ascending")["results"])
 
     # ---- figures ----------------------------------------------------------------------------------------------
 
