@@ -191,7 +191,7 @@ void backend_conforms(Make&& make, bool may_fail = false) {
   auto never = make();
   never.close();
   auto empty = make();
-  empty.open(geometry{}, std::span<pool_site const>{});
+  empty.open(warmset::geometry{}, std::span<warmset::pool_site const>{});
   empty.poll();
   empty.close();
 }
