@@ -3,36 +3,13 @@
 // What one demand look-up costs, all of settle, plan, commit, move and fold, on the decode steps of a real
 // trace, beside the cache that an engine welds for itself. Compare within one run: the ratio is the figure.
 
-#include <cstdlib>
-#include <new>
-
 #include <benchmark/benchmark.h>
 
 #include <warmset/warmset.hpp>
 
 #include "support/bench_trace.hpp"
+#include "support/count_allocations.hpp"
 #include "support/hand_welded.hpp"
-
-namespace {
-
-std::size_t allocations = 0;
-
-}  // namespace
-
-// not inlined: g++ 12 would otherwise take malloc and delete for a mismatch
-[[gnu::noinline]] void* operator new(std::size_t n) {
-  ++allocations;
-  if (void* const p = std::malloc(n)) {
-    return p;
-  }
-  throw std::bad_alloc{};
-}
-[[gnu::noinline]] void operator delete(void* p) noexcept {
-  std::free(p);
-}
-[[gnu::noinline]] void operator delete(void* p, std::size_t) noexcept {
-  std::free(p);
-}
 
 namespace {
 
@@ -48,11 +25,11 @@ void play(benchmark::State& state, Step&& one) {
     }
   };
   pass();
-  std::size_t const before = allocations;
+  unsigned long const before = warmset_test::n_allocations();
   for (auto _ : state) {
     pass();
   }
-  state.counters["allocations"] = static_cast<double>(allocations - before);
+  state.counters["allocations"] = static_cast<double>(warmset_test::n_allocations() - before);
   state.counters["lookups"] = benchmark::Counter(
       static_cast<double>(work.lookups) * static_cast<double>(state.iterations()), benchmark::Counter::kIsRate);
 }

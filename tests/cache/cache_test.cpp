@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 #include <atomic>
-#include <cstdlib>
 #include <cstring>
-#include <new>
 #include <string>
 #include <thread>
 #include <utility>
@@ -15,41 +13,7 @@
 #include <warmset/observe/laws.hpp>
 #include <warmset/table/bundles.hpp>
 
-namespace {
-
-/// Allocations of the whole program; tests look at differences.
-std::atomic<unsigned long> allocations{0};
-
-void* counted_allocation(std::size_t size, std::size_t alignment) {
-  ++allocations;
-  std::size_t const rounded = (size + alignment - 1) / alignment * alignment;
-  void* const p = std::aligned_alloc(alignment, rounded == 0 ? alignment : rounded);
-  if (p == nullptr) {
-    std::abort();
-  }
-  return p;
-}
-
-}  // namespace
-
-void* operator new(std::size_t size) {
-  return counted_allocation(size, alignof(std::max_align_t));
-}
-void* operator new(std::size_t size, std::align_val_t a) {
-  return counted_allocation(size, static_cast<std::size_t>(a));
-}
-void operator delete(void* p) noexcept {
-  std::free(p);
-}
-void operator delete(void* p, std::size_t) noexcept {
-  std::free(p);
-}
-void operator delete(void* p, std::align_val_t) noexcept {
-  std::free(p);
-}
-void operator delete(void* p, std::size_t, std::align_val_t) noexcept {
-  std::free(p);
-}
+#include "support/count_allocations.hpp"
 
 namespace warmset {
 namespace {
@@ -504,7 +468,7 @@ TEST_CASE("no operation allocates after construction") {
   cache<speculating> c{mixed(), budget{0, 4, 2}, tuning{.speculative_slots = 2}};
   id_list const few{1, 2}, wide{0, 1, 2, 3, 4, 5, 6, 7}, one{3};
   hint const hints[] = {{layer_id{3}, 3, 0, 9}};
-  auto const before = allocations.load();
+  auto const before = warmset_test::n_allocations();
   for (int i = 0; i < 20; ++i) {
     for (layer_id const layer : {layer_id{3}, layer_id{4}, layer_id{5}}) {
       (void)c.step(layer, ids_of{few});
@@ -528,7 +492,7 @@ TEST_CASE("no operation allocates after construction") {
     (void)c.observer().total();
   }
   c.invalidate();
-  CHECK(allocations.load() == before);
+  CHECK(warmset_test::n_allocations() == before);
   require_sound(c);
 }
 
@@ -536,7 +500,7 @@ TEST_CASE("off allocates nothing and counts nothing") {
   geometry const model = small();
   id_list const ids{1, 2};
   STATIC_CHECK(std::is_empty_v<cache<off>>);
-  auto const before = allocations.load();
+  auto const before = warmset_test::n_allocations();
   {
     cache<off> c{model, budget::of_slots(4)};
     for (int i = 0; i < 100; ++i) {
@@ -545,7 +509,7 @@ TEST_CASE("off allocates nothing and counts nothing") {
       c.settle();
     }
   }
-  CHECK(allocations.load() == before);
+  CHECK(warmset_test::n_allocations() == before);
 }
 
 TEST_CASE("eight racing demands of one expert are one load") {

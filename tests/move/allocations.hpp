@@ -6,6 +6,6 @@
 namespace warmset_test {
 
 /// Calls of operator new so far, by the whole test program.
-std::uint64_t n_allocations() noexcept;
+unsigned long n_allocations() noexcept;
 
 }  // namespace warmset_test

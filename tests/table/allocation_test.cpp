@@ -1,35 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <catch2/catch_test_macros.hpp>
 
-#include <atomic>
-#include <cstdlib>
-#include <new>
-
 #include "support.hpp"
-
-namespace {
-std::atomic<unsigned long> allocations{0};
-
-void* counted_allocation(std::size_t n, std::size_t alignment) {
-  ++allocations;
-  void* const p = alignment <= alignof(std::max_align_t)
-                      ? std::malloc(n == 0 ? 1 : n)
-                      : std::aligned_alloc(alignment, (n + alignment - 1) / alignment * alignment);
-  if (p == nullptr) {
-    throw std::bad_alloc();
-  }
-  return p;
-}
-}  // namespace
-
-void* operator new(std::size_t n) { return counted_allocation(n, 1); }
-void* operator new(std::size_t n, std::align_val_t a) {
-  return counted_allocation(n, static_cast<std::size_t>(a));
-}
-void operator delete(void* p) noexcept { std::free(p); }
-void operator delete(void* p, std::size_t) noexcept { std::free(p); }
-void operator delete(void* p, std::align_val_t) noexcept { std::free(p); }
-void operator delete(void* p, std::size_t, std::align_val_t) noexcept { std::free(p); }
+#include "support/count_allocations.hpp"
 
 using namespace warmset;
 using namespace warmset::table_test;
@@ -41,7 +14,7 @@ TEST_CASE("decision paths allocate nothing", "[table][allocation]") {
   bench<policy> b(c);
   auto const& t = b.made.view();
   kit::integers random(3);
-  unsigned long const before = allocations;
+  unsigned long const before = warmset_test::n_allocations();
   for (u32 i = 0; i < 2'000; ++i) {
     i32 ids[48];
     u32 const n = 1 + random.below(i % 10 == 0 ? 48 : 4);
@@ -65,7 +38,7 @@ TEST_CASE("decision paths allocate nothing", "[table][allocation]") {
       (void)resize<policy>(t, i % 200 == 0 ? 12 : 8, b.sum);
     }
   }
-  unsigned long const after = allocations;
+  unsigned long const after = warmset_test::n_allocations();
   CHECK(after == before);
   CHECK(b.sum[access_kind::load] > 100);
   CHECK(b.sum.guard_asked > 10);
