@@ -215,10 +215,10 @@ TEST_CASE("the lane group of one lane") {
   std::vector<u32> seen;
   g.for_each(4, [&](u32 i) { seen.push_back(i); });
   CHECK(seen == std::vector<u32>{0, 1, 2, 3});
-  CHECK(g.min_key(0, [](u32) { return order_key{0, 0}; }) == no_key);
-  CHECK(g.min_key(5, [](u32 i) { return order_key{10 - i, i}; }) == order_key{6, 4});
-  CHECK(g.min_key(3, [](u32 i) { return order_key{1, 2 - i}; }) == order_key{1, 0});
-  CHECK(g.min_key(3, [](u32) { return no_key; }) == no_key);
+  CHECK(g.min_key(0, [](u32, order_key& k) { lower(k, order_key{0, 0}); }) == no_key);
+  CHECK(g.min_key(5, [](u32 i, order_key& k) { lower(k, order_key{10 - i, i}); }) == order_key{6, 4});
+  CHECK(g.min_key(3, [](u32 i, order_key& k) { lower(k, order_key{1, 2 - i}); }) == order_key{1, 0});
+  CHECK(g.min_key(3, [](u32, order_key& k) { lower(k, no_key); }) == no_key);
   CHECK(g.any(4, [](u32 i) { return i == 3; }));
   CHECK(!g.any(3, [](u32 i) { return i == 3; }));
   CHECK(!g.any(0, [](u32) { return true; }));

@@ -128,7 +128,9 @@ struct small_pool {
 
   u32 size() const { return static_cast<u32>(last.size()); }
   bool evictable(u32 s) const { return held[s] && !blocked[s]; }
-  order_key key(u32 s) const { return eviction_key(u32_max - (tick - last[s]), true, tick - last[s], s); }
+  void lower_to(u32 s, order_key& best) const {
+    lower(best, eviction_key(u32_max - (tick - last[s]), true, tick - last[s], s));
+  }
   auto& selector_pool() const { return pool; }
   auto& selector_slot(u32 s) const { return own[s]; }
 

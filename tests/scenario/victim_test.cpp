@@ -21,7 +21,7 @@ struct counted_slots {
     ++looks;
     return slots.evictable(s);
   }
-  order_key key(u32 s) const noexcept { return slots.key(s); }
+  void lower_to(u32 s, order_key& best) const noexcept { slots.lower_to(s, best); }
   auto& selector_pool() const noexcept { return slots.selector_pool(); }
   auto& selector_slot(u32 s) const noexcept { return slots.selector_slot(s); }
 };

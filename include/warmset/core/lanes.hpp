@@ -12,7 +12,7 @@ struct lane_probe {
   WARMSET_HD constexpr void operator()(u32) const noexcept {}
 };
 struct lane_key_probe {
-  WARMSET_HD constexpr order_key operator()(u32) const noexcept { return no_key; }
+  WARMSET_HD constexpr void operator()(u32, order_key&) const noexcept {}
 };
 struct lane_predicate_probe {
   WARMSET_HD constexpr bool operator()(u32) const noexcept { return false; }
@@ -31,7 +31,7 @@ struct lane_leader_probe {
 /// | operation | effect |
 /// |---|---|
 /// | for_each(n, f) | f(i) for every i < n, in any order, by any lane |
-/// | min_key(n, f) | the smallest order_key of f(0) … f(n-1); `no_key` where n = 0 |
+/// | min_key(n, f) | the smallest order_key of all i < n; `no_key` where n = 0. f(i, best) lowers `best`, a lane's own, to the key of i where that is smaller |
 /// | any(n, p), count(n, p) | whether, and for how many i < n, p(i) holds |
 /// | append_in_order(n, p, emit) | emit(i, position) for every i with p(i), positions ascending with i; returns how many |
 /// | leader(f) | f() by one lane |
@@ -60,18 +60,11 @@ struct one_lane {
 
   template <class F>
   WARMSET_HD constexpr order_key min_key(u32 n, F&& f) const {
-    // two minima, since one chain of compare and select would be all that a scan waits for
     order_key best = no_key;
-    order_key other = no_key;
-    u32 i = 0;
-    for (; i + 1 < n; i += 2) {
-      best = lesser(best, f(i));
-      other = lesser(other, f(i + 1));
+    for (u32 i = 0; i < n; ++i) {
+      f(i, best);
     }
-    if (i < n) {
-      best = lesser(best, f(i));
-    }
-    return lesser(best, other);
+    return best;
   }
 
   template <class P>

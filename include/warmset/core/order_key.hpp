@@ -19,10 +19,11 @@ WARMSET_HD constexpr bool operator<(order_key a, order_key b) noexcept {
   return a.high != b.high ? a.high < b.high : a.low < b.low;
 }
 
-/// The smaller of two keys.
-WARMSET_HD constexpr order_key lesser(order_key a, order_key b) noexcept {
-  bool const take_b = b < a;
-  return {take_b ? b.high : a.high, take_b ? b.low : a.low};
+/// Lowers `best` to `key` where that is smaller.
+WARMSET_HD constexpr void lower(order_key& best, order_key key) noexcept {
+  if (key < best) {
+    best = key;
+  }
 }
 
 /// The documented tie-break: smaller score, then larger age (never accessed counts as largest), then

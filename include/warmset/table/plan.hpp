@@ -114,13 +114,16 @@ class candidate_view {
   WARMSET_HD bool evictable(u32 slot) const noexcept {
     return slot_word::evictable(table_.word(slot));
   }
-  WARMSET_HD order_key key(u32 slot) const noexcept {
+  WARMSET_HD void lower_to(u32 slot, order_key& best) const noexcept {
     u32 const owner = table_.owner(slot);
     u32 const index = table_.index_of_owner(owner);
     expert_record const& record = table_.expert(index);
     expert_facts const facts = table_reader<Policy>::facts(record);
     u64 const value = table_.parts().score.value(table_.score_of(index), facts, clocks_of(owner));
-    return eviction_key(value, facts.accessed != 0, age_of(now_.tick, record.last), slot);
+    if (value > best.high) {
+      return;  // most slots of a scan: the tie-break need not be known
+    }
+    lower(best, eviction_key(value, facts.accessed != 0, age_of(now_.tick, record.last), slot));
   }
   WARMSET_HD auto const& selector_pool() const noexcept { return table_.selector_pool(); }
   WARMSET_HD auto const& selector_slot(u32 slot) const noexcept { return table_.selector_slot(slot); }

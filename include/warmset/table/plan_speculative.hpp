@@ -138,11 +138,13 @@ WARMSET_HD void plan_speculative(Group const& g, table_reader<Policy> const& t, 
       bool any_spare = false;
       u32 from = 0;
       do {
-        order_key const spare = g.min_key(h.unused != 0 ? h.capacity : 0, [&](u32 s) {
+        order_key const spare = g.min_key(h.unused != 0 ? h.capacity : 0, [&](u32 s, order_key& first) {
           bool const usable = s >= from && slot_word::spare(t.word(s)) && !taken(s) &&
                               detail::expired<Policy>(t, s) &&
                               detail::above_floor<Policy>(t, in.row, s, w.source, n_loads);
-          return usable ? order_key{0, s} : no_key;
+          if (usable) {
+            lower(first, order_key{0, s});
+          }
         });
         if (spare == no_key) {
           break;

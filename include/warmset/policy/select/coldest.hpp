@@ -23,19 +23,22 @@ struct coldest {
   WARMSET_HD constexpr slot_id next(Group const& group, Slots const& slots, walk_state& walk) const {
     order_key best;
     if (walk.started == 0) {
-      best = group.min_key(slots.size(), [&](u32 s) { return slots.evictable(s) ? slots.key(s) : no_key; });
+      best = group.min_key(slots.size(), [&](u32 s, order_key& smallest) {
+        if (slots.evictable(s)) {
+          slots.lower_to(s, smallest);
+        }
+      });
     } else {
       // keys are distinct, so that the next candidate is the smallest one above the previous
       order_key const previous = walk.previous;
-      best = group.min_key(slots.size(), [&](u32 s) {
-        if (!slots.evictable(s)) {
-          return no_key;
+      best = group.min_key(slots.size(), [&](u32 s, order_key& smallest) {
+        if (slots.evictable(s)) {
+          order_key key = smallest;
+          slots.lower_to(s, key);
+          if (key < smallest && previous < key) {
+            smallest = key;
+          }
         }
-        order_key const key = slots.key(s);
-        if (previous < key) {
-          return key;
-        }
-        return no_key;
       });
     }
     walk.previous = best;

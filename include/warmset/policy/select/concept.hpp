@@ -20,7 +20,7 @@ namespace warmset::inline v0 {
 /// |---|---|
 /// | `size()` | slots 0 … size()-1 may be candidates |
 /// | `evictable(s)` | resident, demanded at least once, not leased, not pinned, not draining |
-/// | `key(s)` | the slot's order_key: score, then age, then slot |
+/// | `lower_to(s, best)` | lowers `best` to the slot's order_key (score, then age, then slot) where that is smaller |
 /// | `selector_pool()`, `selector_slot(s)` | the selector's own state; writable only in hooks |
 ///
 /// Members of a selector `S`:
@@ -47,7 +47,7 @@ template <class S>
 struct slots_archetype {
   WARMSET_HD constexpr u32 size() const noexcept { return 0; }
   WARMSET_HD constexpr bool evictable(u32) const noexcept { return false; }
-  WARMSET_HD constexpr order_key key(u32) const noexcept { return no_key; }
+  WARMSET_HD constexpr void lower_to(u32, order_key&) const noexcept {}
   WARMSET_HD typename S::pool_state& selector_pool() const noexcept { return *pool; }
   WARMSET_HD typename S::slot_state& selector_slot(u32) const noexcept { return *slot; }
   typename S::pool_state* pool;
