@@ -54,7 +54,8 @@ void check_time(time_model const& time) {
 report frame(options const& o, loaded_trace& trace) {
   check_time(o.time);
   if (o.order != "auto" && o.order != "ascending" && o.order != "recorded") {
-    throw usage_error(fmt::format("--order is '{}'; there are auto, ascending and recorded", o.order));
+    throw usage_error(
+        fmt::format("--order is '{}'; there are auto, ascending and recorded", o.order));
   }
   // A recorded residency tells that an engine's cache saw the ids in this order; other traces have ranks.
   bool const ascending =
@@ -62,11 +63,9 @@ report frame(options const& o, loaded_trace& trace) {
   if (ascending) {
     trace.recording = in_ascending_order(trace.recording);
   }
-  report r{trace,       choose_played(o.sequences, o.play),
-           o.sequences, ascending,
-           o.time,      {},
-           {},          {},
-           {},          {}};
+  report r{
+      trace, choose_played(o.sequences, o.play), o.sequences, ascending, o.time, {}, {}, {}, {},
+      {}};
   for (auto const& layer : warmset::trace::count_token_rows(trace.recording, r.played)) {
     for (std::size_t p = 0; p < r.tokens.size(); ++p) {
       r.tokens[p] = std::max(r.tokens[p], layer[p]);
