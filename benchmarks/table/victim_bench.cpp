@@ -18,6 +18,8 @@ using namespace warmset;
 template <class Bundle>
 struct wide : Bundle {
   static constexpr u32 max_experts = 8192;
+  // Every expert is demanded once in 2 * capacity steps: a short half-life would make all counts 0 and every slot a tie.
+  static constexpr tuning numbers{.half_life = 256};
 };
 
 /// A full pool of one layer with twice as many experts as slots, and a mover whose transfers arrive at once.

@@ -106,7 +106,6 @@ namespace detail {
 template <class Policy>
 class candidate_view {
  public:
-  /// @param table  must outlive the view
   WARMSET_HD candidate_view(table_reader<Policy> const& table, u32 model_tick) noexcept
       : table_(table), now_(table.now(0, model_tick)) {}
 
@@ -138,7 +137,7 @@ class candidate_view {
     }
   }
 
-  table_reader<Policy> const& table_;
+  table_reader<Policy> table_;  // a copy: a scan keeps its pointers in registers
   clocks now_;
 };
 

@@ -20,7 +20,8 @@ struct coldest {
   static constexpr char const* name = "coldest";
 
   template <lane_group Group, class Slots>
-  WARMSET_HD constexpr slot_id next(Group const& group, Slots const& slots, walk_state& walk) const {
+  WARMSET_HD constexpr slot_id next(Group const& group, Slots const& all, walk_state& walk) const {
+    Slots const slots = all;
     order_key best;
     if (walk.started == 0) {
       best = group.min_key(slots.size(), [&](u32 s, order_key& smallest) {
