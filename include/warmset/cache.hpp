@@ -230,6 +230,7 @@ class cache {
     }
     backend_.start(at.pool, {orders_.data(), n});
   }
+
   /// Sends the experts of the last step whose transfers have failed through scratch: their slots are free
   /// again, and the step is served all the same. The view's slots change in place; the readers of the
   /// step's own scratch must be done. Call it once the step's transfers have ended.
@@ -267,6 +268,7 @@ class cache {
     backend_.start(at.pool, {orders_.data(), n});
     return n;
   }
+
   /// Generation under which the last wave's arrival words are published.
   u32 scratch_generation() const noexcept { return scratch_generation_; }
 
@@ -603,8 +605,8 @@ class cache {
   plan_type plan_;
 };
 
-/// The cache that is switched off: no member, no allocation, no hook, no counter. Calls compile to nothing
-/// and decide nothing, so that an engine keeps one call structure.
+/// The cache that is switched off: no member, no allocation, no hook, no counter. `step`, `advise` and
+/// `settle` compile to nothing and decide nothing; `enabled` tells an engine to go its stock way.
 template <class Backend, class Observer>
 class cache<off, Backend, Observer> {
  public:

@@ -18,7 +18,9 @@ class concurrent {
   template <class... Arguments>
   explicit concurrent(Arguments&&... arguments) : cache_(static_cast<Arguments&&>(arguments)...) {}
 
-  /// `cache::step`. Writes the slot of each distinct expert, in the view's order, to `slots` as far as they
+  /// `cache::step`. Holds no lease: another thread's step of the same pool may reuse the slots as soon as this
+  /// returns, so either threads have layers of their own, or leases are taken and released inside `with`.
+  /// Writes the slot of each distinct expert, in the view's order, to `slots` as far as they
   /// fit; returns the kind and the number of distinct experts.
   struct answer {
     plan_kind kind;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Everything that a host compiler can read: the cache, its policies, backends, observers and traces.
+/// The cache with every named bundle, its observers, laws and persistence. The host backend and the adaptors
+/// (move/) and traces (trace/) have headers of their own, so that an engine does not pay for them.
 
 #include "cache.hpp"
 #include "concurrent.hpp"

@@ -284,7 +284,7 @@ TEST_CASE("R42 residents of an overflow step are read in place and leased") {
   });
 }
 
-TEST_CASE("B47 R30 storage of another generation holds nothing") {
+static void another_generation_holds_nothing() {
   for_bundles([]<class Policy>() {
     for (u32 const capacity : {2u, 3u, k, 8u, 42u}) {
       on_both<Policy>({.capacity = capacity}, [=](player& play) {
@@ -311,6 +311,14 @@ TEST_CASE("B47 R30 storage of another generation holds nothing") {
       });
     }
   });
+}
+
+TEST_CASE("B47 storage of another generation holds nothing") {
+  another_generation_holds_nothing();
+}
+
+TEST_CASE("R30 memory that is issued again at the same address holds nothing") {
+  another_generation_holds_nothing();
 }
 
 TEST_CASE("B50 slots beyond the capacity are no victims whatever their history") {
@@ -344,7 +352,7 @@ TEST_CASE("B50 slots beyond the capacity are no victims whatever their history")
   });
 }
 
-TEST_CASE("B100 R43 unknown ids and empty lists do nothing but count") {
+static void unknown_ids_only_count() {
   for_bundles([]<class Policy>() {
     on_both<Policy>({.capacity = 8}, [](player& play) {
       play.d({1, 2, 3});
@@ -387,6 +395,14 @@ TEST_CASE("B100 R43 unknown ids and empty lists do nothing but count") {
   STATIC_CHECK(takes_hints<cache<hinted>>);
   CHECK(on_table<plain<score::lru>>{{.capacity = 8}}.bytes().size() <
         on_table<watched<score::lru, guard::none>>{{.capacity = 8}}.bytes().size());
+}
+
+TEST_CASE("B100 unknown ids and empty lists do nothing but count") {
+  unknown_ids_only_count();
+}
+
+TEST_CASE("R43 padding is skipped: no score, no tick, one counter") {
+  unknown_ids_only_count();
 }
 
 TEST_CASE("R10 a speculative load that fails after its slot was reserved") {

@@ -207,9 +207,11 @@ std::string decimals(double value, int n) {
 template <class Bundle>
 void check_curve(recorded_engine const& engine, trace::recording const& r,
                  std::string const& policy) {
-  std::string const path =
-      *trace_file(std::string("raw/BigMoeOnEdge/") + engine.name + "-curve.csv");
-  std::vector<std::byte> const curve = warmset_tools::read_file(path);
+  auto const path = trace_file(std::string("raw/BigMoeOnEdge/") + engine.name + "-curve.csv");
+  if (!path) {
+    SKIP("skipped: the published curve is not at hand");
+  }
+  std::vector<std::byte> const curve = warmset_tools::read_file(*path);
   std::istringstream lines{std::string(trace::text_of(curve))};
   int rows = 0;
   for (std::string line; std::getline(lines, line);) {

@@ -5,17 +5,9 @@
 
 namespace warmset::inline v0 {
 
-/// Why an expert is asked for: because a step needs it, or because a hint says that one will. A type in
-/// every signature; the enumeration is its value in records.
+/// Why an expert is asked for: because a step needs it, or because a hint says that one will. Functions of
+/// the two differ in name and type; this is how records tell them apart. Never a boolean.
 enum class intent : u8 { demand, speculative };
-
-struct demand_t {
-  static constexpr intent value = intent::demand;
-};
-
-struct speculative_t {
-  static constexpr intent value = intent::speculative;
-};
 
 /// What the engine is doing, in the engine's own words. Keys counters and admission, never scores.
 enum class phase : u8 { prefill, decode };

@@ -27,7 +27,6 @@ enum class reason : u8 {
   stale_plan,      ///< the table has changed since the plan was made
   not_committable, ///< an overflow step or a busy plan: there is nothing to commit
   busy,            ///< every scratch slot is leased; retry after a lease ends
-  no_layer_slots,  ///< the pool has no usable slot and no scratch
   limited,         ///< a limiting adaptor has reached its bound
   unsupported,
   // load of a saved block
@@ -47,7 +46,7 @@ constexpr char const* name_of(reason r) noexcept {
       "none",           "sentinel",      "out_of_range",       "duplicate",     "unknown_layer",
       "resident",       "in_flight",     "guard",              "speculative_budget",
       "admission",      "no_victim",     "too_late",           "stale_plan",    "not_committable",
-      "busy",           "no_layer_slots", "limited",           "unsupported",   "wrong_magic",
+      "busy",           "limited",           "unsupported",   "wrong_magic",
       "wrong_version",  "wrong_geometry", "wrong_policy",      "wrong_size",    "corrupt"};
   return static_cast<u32>(r) < n_reasons ? names[static_cast<u32>(r)] : "unknown";
 }

@@ -9,24 +9,31 @@ namespace warmset::inline v0 {
 
 /// What a counter counts.
 namespace unit {
+/// Experts, one per distinct id of a step or per hint.
 struct experts {
   static constexpr char const* name = "experts";
 };
+/// Single banks of experts: an expert has as many as its layer has banks.
 struct bank_slabs {
   static constexpr char const* name = "bank slabs";
 };
+/// Bytes of completed transfers.
 struct bytes {
   static constexpr char const* name = "bytes";
 };
+/// Steps of a layer.
 struct steps {
   static constexpr char const* name = "steps";
 };
+/// Routed ids as they came.
 struct ids {
   static constexpr char const* name = "ids";
 };
+/// Consultations of a guard.
 struct questions {
   static constexpr char const* name = "questions";
 };
+/// Slots of a pool.
 struct slots {
   static constexpr char const* name = "slots";
 };

@@ -92,6 +92,7 @@ struct block_header {
   }
 };
 
+/// One row of a pool.
 struct layer_record {
   u32 n_experts;
   u32 step;
@@ -99,6 +100,7 @@ struct layer_record {
   u32 held;  ///< slots reserved or resident for this row
 };
 
+/// One expert: where it is (expert_word), and the pool tick of its last demand.
 struct expert_record {
   u32 where;
   u32 last;

@@ -23,6 +23,7 @@ namespace warmset::inline v0 {
 /// file and one line here. A bundle's name is the type name of what makes it different.
 namespace bundles {
 
+/// default_policy with another score and selector.
 template <class Score, class Selector = select::coldest>
 struct of : default_policy {
   using score = Score;
@@ -31,6 +32,7 @@ struct of : default_policy {
       std::same_as<Selector, select::coldest> ? Score::name : Selector::name;
 };
 
+/// A list of bundles.
 template <class... Bundles>
 struct list {};
 

@@ -5,7 +5,7 @@
 
 namespace warmset::inline v0::admit {
 
-/// Installs every miss that finds a slot. The default. O(1).
+/// Installs every miss that finds a slot. The default. O(1). Source: every cache without admission.
 struct always {
   static constexpr bool may_decline = false;
   static constexpr char const* name = "always";

@@ -6,6 +6,7 @@
 namespace warmset::inline v0::guard {
 
 /// Permits what every one of the guards permits; they are asked in order, until one refuses. O(guards).
+/// Source: this project.
 template <guard_policy... Guards>
 struct all_of {
   static constexpr bool needs_heat = (false || ... || Guards::needs_heat);
@@ -16,5 +17,7 @@ struct all_of {
     return (true && ... && Guards{}.permits(d));
   }
 };
+
+static_assert(guard_policy<all_of<>>, "guard::all_of must satisfy guard_policy");
 
 }  // namespace warmset::inline v0::guard

@@ -6,6 +6,7 @@
 namespace warmset::inline v0::guard {
 
 /// No protection: speculation may evict what a demand would evict (invariant I5). O(1).
+/// Source: engines that prefetch without a guard.
 struct none {
   static constexpr bool needs_heat = false;
   static constexpr bool keeps_reserve = false;
