@@ -60,11 +60,15 @@ class table_builder {
       t.layer(r).step = config_.first_tick + 1'000;
     }
     // oldest first, as demands would have come
-    std::vector<placed> order = placed_;
-    std::stable_sort(order.begin(), order.end(),
-                     [](placed const& a, placed const& b) { return a.age > b.age; });
-    for (placed const& p : order) {
-      write(t, p, tick);
+    std::vector<std::size_t> order;
+    for (std::size_t i = 0; i < placed_.size(); ++i) {
+      order.push_back(i);
+    }
+    std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+      return placed_[a].age != placed_[b].age ? placed_[a].age > placed_[b].age : a < b;
+    });
+    for (std::size_t i : order) {
+      write(t, placed_[i], tick);
     }
     while (h.free_hint < h.capacity && t.word(h.free_hint) != 0) {
       ++h.free_hint;
