@@ -19,7 +19,6 @@ class hand_welded_base {
 
   std::vector<warmset::u32> slots;  ///< of the last step, one per id
   std::vector<load> loads;          ///< of the last step
-  warmset::u64 hits = 0;
 
  protected:
   static constexpr warmset::u32 none = 0xFFFF'FFFFu;
@@ -28,6 +27,37 @@ class hand_welded_base {
     warmset::u32 seen = 0;  ///< step that demanded it last
     warmset::u32 last = 0;  ///< recency stamp
   };
+
+  /// Begins a step of a layer: counts its hits and collects its distinct missing experts; returns how many.
+  template <class Layer>
+  warmset::u32 look_up(Layer& l, warmset::routed_id const* ids, warmset::u32 n) {
+    ++l.step;
+    warmset::u32 n_missing = 0;
+    for (warmset::u32 i = 0; i < n; ++i) {
+      auto const id = static_cast<warmset::u32>(ids[i]);
+      if (id >= l.experts.size() || l.experts[id].seen == l.step) {
+        continue;
+      }
+      l.experts[id].seen = l.step;
+      if (l.experts[id].slot == none) {
+        missing_[n_missing++] = id;
+      } else {
+        ++l.hits;
+      }
+    }
+    return n_missing;
+  }
+
+  template <class Layer>
+  static warmset::u64 sum_of_hits(std::vector<Layer> const& layers) {
+    warmset::u64 sum = 0;
+    for (Layer const& l : layers) {
+      sum += l.hits;
+    }
+    return sum;
+  }
+
+  std::vector<warmset::u32> missing_;  ///< of the last step
 };
 
 /// LRU over a doubly linked list.
@@ -46,20 +76,7 @@ class hand_welded_lru : public hand_welded_base {
 
   void step(warmset::u32 layer_index, warmset::routed_id const* ids, warmset::u32 n) {
     layer& l = layers_[layer_index];
-    ++l.step;
-    warmset::u32 n_missing = 0;
-    for (warmset::u32 i = 0; i < n; ++i) {
-      auto const id = static_cast<warmset::u32>(ids[i]);
-      if (id >= l.experts.size() || l.experts[id].seen == l.step) {
-        continue;
-      }
-      l.experts[id].seen = l.step;
-      if (l.experts[id].slot == none) {
-        missing_[n_missing++] = id;
-      } else {
-        ++l.hits;
-      }
-    }
+    warmset::u32 const n_missing = look_up(l, ids, n);
     for (warmset::u32 i = 0; i < n_missing; ++i) {
       warmset::u32 slot = l.used;
       if (l.used < n_slots_) {
@@ -93,13 +110,7 @@ class hand_welded_lru : public hand_welded_base {
     l.loads += n_missing;
   }
 
-  warmset::u64 total_hits() const {
-    warmset::u64 sum = 0;
-    for (layer const& l : layers_) {
-      sum += l.hits;
-    }
-    return sum;
-  }
+  warmset::u64 total_hits() const { return sum_of_hits(layers_); }
 
  private:
   struct node {
@@ -135,7 +146,6 @@ class hand_welded_lru : public hand_welded_base {
 
   warmset::u32 n_slots_;
   std::vector<layer> layers_;
-  std::vector<warmset::u32> missing_;
 };
 
 /// LRU by a scan over the slots for the smallest stamp.
@@ -154,20 +164,7 @@ class hand_welded_scan : public hand_welded_base {
 
   void step(warmset::u32 layer_index, warmset::routed_id const* ids, warmset::u32 n) {
     layer& l = layers_[layer_index];
-    ++l.step;
-    warmset::u32 n_missing = 0;
-    for (warmset::u32 i = 0; i < n; ++i) {
-      auto const id = static_cast<warmset::u32>(ids[i]);
-      if (id >= l.experts.size() || l.experts[id].seen == l.step) {
-        continue;
-      }
-      l.experts[id].seen = l.step;
-      if (l.experts[id].slot == none) {
-        missing_[n_missing++] = id;
-      } else {
-        ++l.hits;
-      }
-    }
+    warmset::u32 const n_missing = look_up(l, ids, n);
     for (warmset::u32 i = 0; i < n_missing; ++i) {
       warmset::u32 slot = l.used;
       if (l.used < n_slots_) {
@@ -197,13 +194,7 @@ class hand_welded_scan : public hand_welded_base {
     l.loads += n_missing;
   }
 
-  warmset::u64 total_hits() const {
-    warmset::u64 sum = 0;
-    for (layer const& l : layers_) {
-      sum += l.hits;
-    }
-    return sum;
-  }
+  warmset::u64 total_hits() const { return sum_of_hits(layers_); }
 
  private:
   struct layer {
@@ -218,7 +209,6 @@ class hand_welded_scan : public hand_welded_base {
 
   warmset::u32 n_slots_;
   std::vector<layer> layers_;
-  std::vector<warmset::u32> missing_;
 };
 
 }  // namespace bench
