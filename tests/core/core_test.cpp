@@ -123,10 +123,10 @@ TEST_CASE("an error's message is one sentence with its values") {
         "k = 4 of 18446744073709551615 experts");
   CHECK(std::string{config_error("zero ", 0u).what()} == "zero 0");
   CHECK(std::string{config_error().what()}.empty());
-  std::string const far(400, 'x');
-  CHECK(std::string{config_error(far.c_str()).what()}.size() == 255);
-  CHECK(std::string{config_error(far.substr(0, 250).c_str(), 1234567890u).what()} ==
-        std::string(250, 'x') + "12345");
+  std::string const far(600, 'x');
+  CHECK(std::string{config_error(far.c_str()).what()}.size() == 511);
+  CHECK(std::string{config_error(far.substr(0, 506).c_str(), 1234567890u).what()} ==
+        std::string(506, 'x') + "12345");
   STATIC_CHECK(std::is_base_of_v<std::exception, config_error>);
   STATIC_CHECK(std::is_nothrow_copy_constructible_v<config_error>);
 }
@@ -139,6 +139,26 @@ TEST_CASE("a wrong geometry is refused with its values") {
   CHECK(message({{layer_id{4}, 8, 9, {8}}}) == "geometry: layer 4 uses k = 9 of 8 experts");
   CHECK(message({{layer_id{4}, 8, 2, {}}}) == "geometry: layer 4 has experts of no bytes");
   CHECK(message({{layer_id{4}, 8, 2, {0, 0}}}) == "geometry: layer 4 has experts of no bytes");
+  for (std::vector<u64> const& banks : std::vector<std::vector<u64>>{{0, 8}, {8, 0, 8}, {8, 0}}) {
+    CHECK(message({{layer_id{4}, 8, 2, banks}}) ==
+          std::string("geometry: bank ") + (banks[0] == 0 ? "0" : "1") +
+              " of layer 4 has 0 bytes; only banks that the experts have are listed");
+  }
+  u64 const most = geometry::max_expert_bytes;
+  CHECK(message({{layer_id{4}, 8, 2, {most - 1, 1}}}).empty());
+  for (std::vector<u64> const& banks : std::vector<std::vector<u64>>{
+           {most + 1}, {most, 1}, {u64{1} << 63, u64{1} << 63, 96}, {u64_max}}) {
+    CHECK(message({{layer_id{4}, 8, 2, banks}})
+              .starts_with("geometry: layer 4 has experts of more than 1099511627776 bytes; bank "));
+  }
+  CHECK(message({{layer_id{4}, 1u << 15, 1, {most}}, {layer_id{5}, 1u << 15, 1, {most}}}).empty());
+  std::vector<layer_geometry> many;
+  for (u32 i = 0; i < 32; ++i) {  // 32 x 2^15 x 2^40 are 2^60
+    many.push_back({layer_id{i}, 1u << 15, 1, {most}});
+  }
+  CHECK(message(many).empty());
+  many.push_back({layer_id{40}, 1, 1, {1}});
+  CHECK(message(many) == "geometry: up to layer 40 all experts have more than 1152921504606846976 bytes");
   CHECK(message({{layer_id{4}, 8, 2, {1}}, {layer_id{4}, 8, 2, {1}}})
             .find("layer 4 does not follow layer 4") != std::string::npos);
   CHECK(message({{layer_id{4}, 8, 2, {1}}, {layer_id{3}, 8, 2, {1}}})

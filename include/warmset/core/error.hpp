@@ -3,45 +3,25 @@
 
 #include <exception>
 
-#include "integers.hpp"
+#include "sentence.hpp"
 
 namespace warmset::inline v0 {
 
 /// A configuration that cannot work. Thrown by constructors only; the message is one sentence that names
-/// the values. It is put together without <string>, which would double the cost of including the library.
+/// the values.
 class config_error : public std::exception {
  public:
-  /// @param parts  texts and unsigned numbers, joined; what exceeds 255 characters is cut off
-  template <class... Parts>
-  explicit config_error(Parts const&... parts) noexcept {
-    (append(parts), ...);
-    text_[length_] = '\0';
-  }
+  using part = sentence::part;
 
-  char const* what() const noexcept override { return text_; }
+  /// Joins texts and unsigned numbers; what exceeds sentence::capacity is cut off.
+  explicit config_error(part a = {}, part b = {}, part c = {}, part d = {}, part e = {}, part f = {}, part g = {},
+                        part h = {}, part i = {}, part j = {}, part k = {}, part l = {}) noexcept
+      : text_(a, b, c, d, e, f, g, h, i, j, k, l) {}
+
+  char const* what() const noexcept override { return text_.c_str(); }
 
  private:
-  static constexpr u32 capacity = 255;
-
-  void append(char const* text) noexcept {
-    for (; *text != '\0' && length_ < capacity; ++text) {
-      text_[length_++] = *text;
-    }
-  }
-  void append(u64 number) noexcept {
-    char digits[20];
-    u32 n = 0;
-    do {
-      digits[n++] = static_cast<char>('0' + number % 10);
-      number /= 10;
-    } while (number != 0);
-    while (n != 0 && length_ < capacity) {
-      text_[length_++] = digits[--n];
-    }
-  }
-
-  u32 length_ = 0;
-  char text_[capacity + 1];
+  sentence text_;
 };
 
 }  // namespace warmset::inline v0

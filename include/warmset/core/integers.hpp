@@ -12,6 +12,8 @@ using u8 = std::uint8_t;
 using u16 = std::uint16_t;
 using u32 = std::uint32_t;
 using u64 = std::uint64_t;
+using i8 = std::int8_t;
+using i16 = std::int16_t;
 using i32 = std::int32_t;
 using i64 = std::int64_t;
 
@@ -55,6 +57,11 @@ WARMSET_HD constexpr u32 floor_log2(u64 x) noexcept {
     }
   }
   return n;
+}
+
+/// ceil(log2(x)); 0 for x < 2.
+WARMSET_HD constexpr u32 ceil_log2(u64 x) noexcept {
+  return x < 2 ? 0 : floor_log2(x - 1) + 1;
 }
 
 /// Distance of two stamps of a wrapping 32-bit clock; right while it is below 2^32.

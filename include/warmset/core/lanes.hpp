@@ -30,6 +30,7 @@ struct lane_leader_probe {
 ///
 /// | operation | effect |
 /// |---|---|
+/// | is_single | constant: whether the group is always one lane, so that passes may be joined |
 /// | for_each(n, f) | f(i) for every i < n, in any order, by any lane |
 /// | min_key(n, f) | the smallest order_key of all i < n; `no_key` where n = 0. f(i, best) lowers `best`, a lane's own, to the key of i where that is smaller |
 /// | any(n, p), count(n, p) | whether, and for how many i < n, p(i) holds |
@@ -38,6 +39,7 @@ struct lane_leader_probe {
 /// | for_each_then_leader(n, f, g) | f(i) as in for_each, and g(i) by one lane in ascending order, each after its f(i) |
 template <class Group>
 concept lane_group = requires(Group const& group, u32 n) {
+  { Group::is_single } -> std::convertible_to<bool>;
   group.for_each(n, detail::lane_probe{});
   { group.min_key(n, detail::lane_key_probe{}) } -> std::same_as<order_key>;
   { group.any(n, detail::lane_predicate_probe{}) } -> std::same_as<bool>;
@@ -51,6 +53,8 @@ concept lane_group = requires(Group const& group, u32 n) {
 
 /// The lane group of one lane: plain loops. The reference that wider groups are tested against.
 struct one_lane {
+  static constexpr bool is_single = true;
+
   template <class F>
   WARMSET_HD constexpr void for_each(u32 n, F&& f) const {
     for (u32 i = 0; i < n; ++i) {

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <type_traits>
-
 #include "intent.hpp"
+#include "plain.hpp"
 #include "result.hpp"
 
 namespace warmset::inline v0 {
@@ -38,17 +37,21 @@ struct outcome {
   u32 arrived[n_intents];      ///< loads completed, by the intent that started them
   u32 evicted[n_intents];      ///< evictions, by the intent that asked for them
   u32 failed[n_intents];       ///< loads failed, by the intent that started them and still owned them
+  u32 pinned_hits;             ///< of the accesses that are hits: those of pinned experts
   u32 late_of_hint;            ///< late accesses that joined a speculative transfer (uses of a hint)
   u32 late_failed;             ///< transfers that failed after a demand had joined a speculative load
   u32 evicted_unused;          ///< speculated experts that left without having been demanded
   u32 dropped;                 ///< residents dropped by a resize or an invalidation
   u32 retired;                 ///< slots that became retired
   u32 overflow_steps;
+  u32 scratch_issued;          ///< transfers into scratch started: waves, and what `serve_failed` sends there
+  u32 scratch_arrived;
+  u32 scratch_failed;
   u32 guard_asked;             ///< consultations of the guard
   u32 guard_refused;
   u32 hints_offered;           ///< hints looked at
-  u32 skipped_ids[n_reasons];  ///< routed ids that named no further expert (padding, range, duplicates)
-  u32 hints_dropped[n_reasons];  ///< hints that led to no load, by reason
+  u32 skipped_ids[n_drop_reasons];  ///< routed ids that named no further expert (padding, range, duplicates)
+  u32 hints_dropped[n_drop_reasons];  ///< hints that led to no load, by reason
 
   WARMSET_HD constexpr u32& operator[](access_kind a) noexcept { return accesses[static_cast<u32>(a)]; }
   WARMSET_HD constexpr u32 operator[](access_kind a) const noexcept {
@@ -56,7 +59,7 @@ struct outcome {
   }
 };
 
-static_assert(std::is_trivially_copyable_v<outcome>, "an outcome record is plain data");
-static_assert(std::has_unique_object_representations_v<outcome>, "an outcome record has no padding");
+static_assert(detail::is_bytes<outcome>, "an outcome record is plain data");
+static_assert(detail::has_no_padding<outcome>, "an outcome record has no padding");
 
 }  // namespace warmset::inline v0
