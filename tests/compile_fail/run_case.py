@@ -9,6 +9,9 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+from passed_before import Stamp  # noqa: E402
+
 SKIPPED = 77
 
 
@@ -50,6 +53,7 @@ def main():
     parser.add_argument("--compiler", required=True)
     parser.add_argument("--include", required=True, help="the source tree's include directory, passed by -I")
     parser.add_argument("--stage", required=True, help="the staged include directory, passed by -isystem to nvcc")
+    parser.add_argument("--stamps", help="a directory that remembers what has passed")
     parser.add_argument("file")
     args = parser.parse_args()
 
@@ -60,6 +64,12 @@ def main():
     if wanted is None:
         print(f"{args.file}: the first line has to be `// expect: <regular expression>`")
         return 1
+
+    stamp = Stamp(args.stamps, args.compiler, command_line(args, ""),
+                  [__file__, args.file, args.stage if args.id == "nvcc" else args.include])
+    if stamp.passed():
+        print("refused as expected before; nothing has changed since")
+        return 0
 
     code, output = compile_once(args, twin=True)
     if code != 0:
@@ -75,6 +85,7 @@ def main():
     if not re.search(wanted, output):
         print(f"the case was refused, but not with words that match: {wanted}\n{output}")
         return 1
+    stamp.write()
     print(f"refused as expected: {wanted}")
     return 0
 

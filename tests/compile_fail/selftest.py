@@ -29,8 +29,8 @@ def main():
     with tempfile.TemporaryDirectory() as directory:
         path = os.path.join(directory, "case.cpp")
 
-        def run(compiler):
-            return subprocess.run([sys.executable, runner, "--id", "g++", "--compiler", compiler,
+        def run(compiler, *options):
+            return subprocess.run([sys.executable, runner, "--id", "g++", "--compiler", compiler, *options,
                                    "--include", directory, "--stage", directory, path],
                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
 
@@ -41,6 +41,21 @@ def main():
             if result.returncode != wanted:
                 failures += 1
                 print(f"{name}: exit status {result.returncode}, not {wanted}\n{result.stdout}")
+        # A pass is remembered until the case or a header changes, a failure never.
+        header = os.path.join(directory, "header.hpp")
+        with open(header, "w", encoding="utf-8") as source:
+            source.write("// empty\n")
+        with open(path, "w", encoding="utf-8") as source:
+            source.write("// expect: a plain sentence\n#include \"header.hpp\"\n" + REFUSED)
+        with tempfile.TemporaryDirectory() as stamps:
+            answers = [run(args.compiler, "--stamps", stamps) for _ in range(2)]
+            with open(header, "w", encoding="utf-8") as source:
+                source.write("broken\n")
+            answers += [run(args.compiler, "--stamps", stamps) for _ in range(2)]
+        said = [("before" in a.stdout, a.returncode) for a in answers]
+        if said != [(False, 0), (True, 0), (False, 1), (False, 1)]:
+            failures += 1
+            print(f"passes are not remembered as they should be: {said}")
         if run("X-NOTFOUND").returncode != 77:
             failures += 1
             print("a missing compiler is not reported as skipped")

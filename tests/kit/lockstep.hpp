@@ -118,14 +118,15 @@ class lockstep {
     ++seen_.demands;
     remember();
     phase const in_phase = o.b == 0 ? phase::prefill : phase::decode;
-    plan_record const real = table_->plan_demand(o.a, o.ids, o.type, in_phase, model_tick_);
+    step_said const said = said_of(o);
+    plan_record const real = table_->plan_demand(o.a, o.ids, o.type, in_phase, model_tick_, said);
     if (!identical()) {
       return "plan_demand wrote to the block";
     }
     if (!real.asked.empty()) {
       return "I2: the guard was asked on the demand path";
     }
-    plan_record const expected = model_.plan_demand(o.a, o.ids, in_phase, model_tick_);
+    plan_record const expected = model_.plan_demand(o.a, o.ids, in_phase, model_tick_, said);
     if (!(real == expected)) {
       return difference(expected, real);
     }
@@ -152,7 +153,7 @@ class lockstep {
       }
     }
     seen_.trims += real.trims.size();
-    return carry_out(o, real);
+    return carry_out(o, expected);
   }
 
   std::string hints(operation const& o) {
@@ -191,17 +192,49 @@ class lockstep {
     if (std::string wrong = guard_none_equals_demand(o.a, real); !wrong.empty()) {
       return wrong;
     }
-    std::string wrong = carry_out(o, real);
+    std::string wrong = carry_out(o, expected);
     if (wrong.empty() && table_->history() != history) {
       wrong = "I3: speculation changed scores, ticks or steps";
     }
     return wrong;
   }
 
-  /// I5: with guard `none` and room in the budget, the first hint takes the slot that a demand would take.
+  /// What is said of the step, for contextual scores: as good as random, and decided by the operation alone, so
+  /// that shrinking keeps it.
+  step_said said_of(operation const& o) const {
+    scalar_policy const& policy = model_.policy();
+    if (!policy.contextual) {
+      return {};
+    }
+    u64 seed = o.a * 7u + o.b * 3u + static_cast<u32>(o.then) + o.ids.size() * 1000;
+    for (i64 const id : o.ids) {
+      seed = seed * 31 + static_cast<u64>(id);
+    }
+    integers random(seed);
+    u32 const n_experts = model_.state().rows[o.a].n_experts;
+    step_said said;
+    said.sequence = random.below(5);
+    said.token = random.one_in(4) ? step_context::no_token : random.below(100);
+    for (u32 i = random.below(6); policy.uses_previous_layer && i != 0; --i) {
+      u32 const x = random.below(n_experts + 3);  // the layer before may have more
+      if (std::find(said.previous.begin(), said.previous.end(), x) == said.previous.end()) {
+        said.previous.push_back(x);
+      }
+    }
+    if (policy.uses_supplied && !random.one_in(4)) {
+      i32 const range = random.one_in(5) ? 0x7FFF'FFFF : random.one_in(2) ? 3000 : 4;  // large, fair, many ties
+      for (u32 x = 0; x < n_experts; ++x) {
+        said.supplied.push_back(static_cast<i32>(i64{random.below(2 * u64{static_cast<u32>(range)} + 1)} - range));
+      }
+    }
+    return said;
+  }
+
+  /// I5: with guard `none` and room in the budget, the first hint takes the slot that a demand would take. Not so
+  /// where the score looks at the demanded set itself, which a hint does not have.
   std::string guard_none_equals_demand(u32 row, plan_record const& hinted) {
-    if (!model_.policy().guard_is_none || model_.policy().may_decline || hinted.loads.empty() ||
-        model_.usable() == 0) {
+    if (!model_.policy().guard_is_none || model_.policy().contextual || model_.policy().may_decline ||
+        hinted.loads.empty() || model_.usable() == 0) {
       return "";
     }
     u32 unused = 0;

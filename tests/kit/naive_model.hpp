@@ -9,11 +9,17 @@
 #include <vector>
 
 #include <warmset/core/arrival.hpp>
+#include <warmset/policy/admit/colder_than_victim.hpp>
+#include <warmset/policy/admit/fetch_share.hpp>
+#include <warmset/policy/admit/frequency_gate.hpp>
+#include <warmset/policy/admit/insert_budget.hpp>
+#include <warmset/policy/admit/second_touch.hpp>
 #include <warmset/table/bundle.hpp>
 #include <warmset/policy/guard/none.hpp>
 #include <warmset/policy/select/first_permitted.hpp>
-#include <warmset/policy/select/lru_list.hpp>
 
+#include "naive_scores.hpp"
+#include "naive_selectors.hpp"
 #include "state.hpp"
 
 namespace warmset::kit {
@@ -22,15 +28,60 @@ namespace warmset::kit {
 template <class Selector>
 inline constexpr bool has_naive_order = std::same_as<Selector, select::coldest> ||
                                         std::same_as<Selector, select::first_permitted> ||
-                                        std::same_as<Selector, select::lru_list>;
+                                        has_naive_rule<Selector>;
+
+/// Which rule of admission the model follows in its own words; `other` asks the bundle's.
+enum class naive_admission : u8 { always, second_touch, insert_budget, fetch_share, frequency_gate, colder_than_victim, other };
+
+namespace detail {
+template <class Admission>
+struct naive_admission_of {
+  static constexpr naive_admission rule = naive_admission::other;
+  static constexpr u64 number = 0;
+};
+template <>
+struct naive_admission_of<admit::always> {
+  static constexpr naive_admission rule = naive_admission::always;
+  static constexpr u64 number = 0;
+};
+template <u32 Window>
+struct naive_admission_of<admit::second_touch<Window>> {
+  static constexpr naive_admission rule = naive_admission::second_touch;
+  static constexpr u64 number = Window;
+};
+template <>
+struct naive_admission_of<admit::insert_budget> {
+  static constexpr naive_admission rule = naive_admission::insert_budget;
+  static constexpr u64 number = 0;  // the tuning's
+};
+template <>
+struct naive_admission_of<admit::fetch_share> {
+  static constexpr naive_admission rule = naive_admission::fetch_share;
+  static constexpr u64 number = 0;  // the tuning's
+};
+template <>
+struct naive_admission_of<admit::frequency_gate> {
+  static constexpr naive_admission rule = naive_admission::frequency_gate;
+  static constexpr u64 number = 0;
+};
+template <u32 AfterSteps>
+struct naive_admission_of<admit::colder_than_victim<AfterSteps>> {
+  static constexpr naive_admission rule = naive_admission::colder_than_victim;
+  static constexpr u64 number = AfterSteps;
+};
+}  // namespace detail
 
 /// The scalar functions of one bundle behind a plain interface: all that the model takes from it.
 class scalar_policy {
  public:
   bool speculates = false, keeps_reserve = false, asks_again = false, spans_layers = false,
-       keeps_list = false, may_decline = false, counts = false, guard_is_none = false;
+       may_decline = false, counts = false, guard_is_none = false, contextual = false,
+       uses_previous_layer = false, uses_supplied = false, ages = false;
+  naive_admission admission = naive_admission::always;
+  u64 admission_number = 0;  ///< the rule's own: ticks, bytes or steps
   u64 one_count = 0;
   u32 max_experts = 0;
+  std::shared_ptr<naive_selector const> selector;  ///< null: candidates come in the order of coldest
 
   virtual ~scalar_policy() = default;
   virtual u64 value(score_cell const&, expert_facts, clocks) const = 0;
@@ -41,6 +92,9 @@ class scalar_policy {
   virtual void rebase(score_cell&, clocks) const = 0;
   virtual bool permits(duel const&) const = 0;
   virtual bool admits(admission_question const&) const = 0;
+  /// Contextual scores: the rule of one row, and the key of its last step in a cell.
+  virtual std::unique_ptr<naive_context> context(u32 n_experts, u32 layer) const = 0;
+  virtual i32 key_of(score_cell const&) const = 0;
 };
 
 namespace detail {
@@ -69,13 +123,26 @@ class scalar_policy_of final : public scalar_policy {
   explicit scalar_policy_of(tuning const& numbers)
       : score_(warmset::detail::make_part<score_type>(numbers)),
         guard_(warmset::detail::make_part<guard_type>(numbers)),
-        admission_(warmset::detail::make_part<typename Policy::admission>(numbers)) {
+        admission_(warmset::detail::make_part<typename Policy::admission>(numbers)), numbers_(numbers) {
+    if constexpr (contextual_score<score_type>) {
+      contextual = true;
+      uses_previous_layer = score_type::uses_previous_layer;
+      uses_supplied = score_type::uses_supplied;
+      ages = naive_context_of<score_type>::ages;
+    }
     speculates = Policy::predictor::speculates;
     keeps_reserve = speculates && guard_type::keeps_reserve;
     asks_again = Policy::selector::asks_again;
     spans_layers = Policy::pool::spans_layers;
-    keeps_list = std::same_as<typename Policy::selector, select::lru_list>;
+    if constexpr (has_naive_rule<typename Policy::selector>) {
+      selector = naive_rule<typename Policy::selector>::make();
+    }
     may_decline = Policy::admission::may_decline;
+    using naive = detail::naive_admission_of<typename Policy::admission>;
+    admission = naive::rule;
+    admission_number = admission == naive_admission::insert_budget ? numbers.insert_bytes
+                       : admission == naive_admission::fetch_share ? numbers.fetch_share
+                                                                   : naive::number;
     max_experts = Policy::max_experts;
     guard_is_none = std::same_as<guard_type, guard::none>;
     counts = counting_score<score_type>;
@@ -114,6 +181,20 @@ class scalar_policy_of final : public scalar_policy {
   }
   bool permits(duel const& d) const override { return guard_.permits(d); }
   bool admits(admission_question const& q) const override { return admission_.admits(q); }
+  std::unique_ptr<naive_context> context(u32 n_experts, u32 layer) const override {
+    if constexpr (contextual_score<score_type>) {
+      return naive_context_of<score_type>::make(numbers_, n_experts, layer);
+    } else {
+      return nullptr;
+    }
+  }
+  i32 key_of(score_cell const& c) const override {
+    if constexpr (contextual_score<score_type>) {
+      return naive_context_of<score_type>::key_of(c);
+    } else {
+      return 0;
+    }
+  }
 
  private:
   static score_state read(score_cell const& c) {
@@ -135,17 +216,23 @@ class scalar_policy_of final : public scalar_policy {
   score_type score_;
   guard_type guard_;
   typename Policy::admission admission_;
+  tuning numbers_;
 };
 
 /// An independent reference of the table's rules: vectors, loops and one decision at a time. It takes only
-/// the scalar functions of score, guard and admission from the library, and has its own eviction orders.
+/// the scalar functions of score and guard from the library, and has its own admissions, eviction orders and
+/// rules of contextual scores.
 ///
 /// It predicts every plan (hits, late, loads with slots, victims, declines, drops by reason, consultations
 /// of the guard) and the state and the counters after every operation.
 class naive_model {
  public:
   naive_model(std::shared_ptr<scalar_policy const> policy, table_state initial)
-      : policy_(std::move(policy)), s_(std::move(initial)) {}
+      : policy_(std::move(policy)), s_(std::move(initial)) {
+    for (u32 r = 0; policy_->contextual && r < s_.rows.size(); ++r) {
+      contexts_.push_back(policy_->context(s_.rows[r].n_experts, s_.rows[r].id));
+    }
+  }
 
   table_state const& state() const noexcept { return s_; }
   scalar_policy const& policy() const noexcept { return *policy_; }
@@ -166,7 +253,8 @@ class naive_model {
 
   // ---- decisions -----------------------------------------------------------------------------------------
 
-  plan_record plan_demand(u32 row, std::span<i64 const> ids, phase in_phase, u32 model_tick) const {
+  plan_record plan_demand(u32 row, std::span<i64 const> ids, phase in_phase, u32 model_tick,
+                          step_said const& said = {}) const {
     plan_record p;
     p.version = s_.version;
     p.row = row;
@@ -212,6 +300,7 @@ class naive_model {
       p.kind = plan_kind::busy;
       p.loads.clear();
       p.trims.clear();
+      p.keys.clear();
     };
 
     if (experts.size() > usable()) {
@@ -229,10 +318,13 @@ class naive_model {
     }
 
     p.kind = plan_kind::step;
+    if (policy_->contextual) {
+      p.said = said;
+      p.keys = contexts_[row]->keys(experts, said, experts_of(row, model_tick));
+    }
     u32 promoted = 0;
     bool any_miss = false;
-    std::vector<u32> admitted;  // positions
-    u32 const n_free = count_state(slot_state::free);
+    std::vector<u32> missing;  // positions
     for (u32 const x : experts) {
       expert const& e = s_.experts[row][x];
       plan_record::entry entry{x, access_kind::declined, no_slot.value, 0};
@@ -245,15 +337,7 @@ class naive_model {
         promoted += held.unused ? 1 : 0;
       } else {
         any_miss = true;
-        admission_question const question{score(row, x, model_tick),
-                                          age_of(s_.tick, e.last),
-                                          static_cast<u32>(admitted.size()),
-                                          n_free,
-                                          e.accessed,
-                                          in_phase};
-        if (!policy_->may_decline || policy_->admits(question)) {
-          admitted.push_back(static_cast<u32>(p.entries.size()));
-        }
+        missing.push_back(static_cast<u32>(p.entries.size()));
       }
       p.entries.push_back(entry);
     }
@@ -270,6 +354,34 @@ class naive_model {
     u32 const kept =
         policy_->keeps_reserve ? std::min(s_.speculative_slots, s_.capacity == 0 ? 0 : s_.capacity - 1) : 0;
     u32 const bound = s_.capacity - kept;
+    u32 const n_free = std::min(count_state(slot_state::free), bound > ordinary ? bound - ordinary : 0);
+    if (policy_->admission == naive_admission::fetch_share) {
+      auto const& known = s_.experts[row];
+      std::sort(missing.begin(), missing.end(), [&](u32 a, u32 b) {
+        u32 const x = p.entries[a].expert, y = p.entries[b].expert;
+        if (known[x].accessed != known[y].accessed) {
+          return known[x].accessed;
+        }
+        u32 const age_x = s_.tick - known[x].last, age_y = s_.tick - known[y].last;
+        return known[x].accessed && age_x != age_y ? age_x < age_y : x < y;
+      });
+    }
+    std::vector<u32> admitted;  // positions
+    u32 const n_missing = static_cast<u32>(missing.size());
+    for (u32 const at : missing) {
+      if (admits(p, p.entries[at].expert, static_cast<u32>(admitted.size()), n_missing, n_free, in_phase)) {
+        admitted.push_back(at);
+      }
+    }
+    bool const by_score = policy_->admission == naive_admission::colder_than_victim &&
+                          in_phase == phase::decode && s_.rows[row].step >= policy_->admission_number;
+    if (by_score) {
+      std::sort(admitted.begin(), admitted.end(), [&](u32 a, u32 b) {
+        auto const rank_a = rank(p, row, p.entries[a].expert);
+        auto const rank_b = rank(p, row, p.entries[b].expert);
+        return rank_a != rank_b ? rank_a > rank_b : a < b;  // equal ones in demand order
+      });
+    }
     std::vector<u32> sources;
     auto const usable_spare = [&](u32 at, bool expired) {
       slot const& held = s_.slots[at];
@@ -292,7 +404,14 @@ class naive_model {
         try_slots([&](u32 at) { return usable_spare(at, true); });
       }
       if (found == no_slot.value) {
-        found = next_resident(row, experts, sources, {}, model_tick);
+        std::size_t const offered = p.offered;
+        found = next_resident(p, row, experts, sources, {});
+        if (found != no_slot.value &&
+            is_refused(p, p.entries[admitted[sources.size()]].expert, found, by_score)) {
+          admitted.erase(admitted.begin() + static_cast<std::ptrdiff_t>(sources.size()));
+          p.offered = std::max(offered, p.offered - 1);  // it stays where it is; what the step demands was passed
+          continue;
+        }
       }
       if (found == no_slot.value) {
         try_slots(is_free);
@@ -307,7 +426,7 @@ class naive_model {
     if (sources.size() == admitted.size()) {
       u32 const excess = std::min(ordinary > bound ? ordinary - bound : 0, policy_->max_experts);
       while (p.trims.size() < excess) {
-        u32 const at = next_resident(row, experts, sources, p.trims, model_tick);
+        u32 const at = next_resident(p, row, experts, sources, p.trims);
         if (at == no_slot.value) {
           break;
         }
@@ -404,7 +523,7 @@ class naive_model {
         if (destination == no_slot.value && below && (!any_spare || policy_->asks_again)) {
           std::vector<u32> passed = sources;
           while (destination == no_slot.value) {
-            u32 const at = next_resident(row, {}, sources, passed, model_tick);
+            u32 const at = next_resident(p, row, {}, sources, passed);
             if (at == no_slot.value) {
               break;
             }
@@ -443,6 +562,9 @@ class naive_model {
       return {reason::stale_plan};
     }
     bool const demand = p.for_intent == intent::demand;
+    if (policy_->selector && (!p.loads.empty() || !p.trims.empty())) {
+      policy_->selector->offer(s_.selector, s_.capacity, [&](u32 at) { return candidate(at); }, p.offered);
+    }
     for (u32 const at : p.trims) {
       evict(at, p, out);
     }
@@ -468,7 +590,7 @@ class naive_model {
       ++out.issued[static_cast<u32>(p.for_intent)];
     }
     if (!demand) {
-      for (u32 r = 0; r < n_reasons; ++r) {
+      for (u32 r = 0; r < n_drop_reasons; ++r) {
         out.hints_dropped[r] += p.dropped[r];
       }
       out.hints_offered += p.hints_offered;
@@ -492,6 +614,7 @@ class naive_model {
       e.accessed = true;
       e.last = now.tick;
       ++out[entry.how];
+      out.pinned_hits += entry.how == access_kind::hit && e.pinned ? 1 : 0;
       bool install = entry.how == access_kind::load;
       if (entry.how != access_kind::declined) {
         slot& at = s_.slots[entry.slot];
@@ -501,9 +624,8 @@ class naive_model {
           at.target = 0;
           out.late_of_hint += entry.how == access_kind::late ? 1 : 0;
         }
-        if (policy_->keeps_list) {
-          std::erase(s_.oldest_first, entry.slot);
-          s_.oldest_first.push_back(entry.slot);
+        if (policy_->selector) {
+          policy_->selector->touched(s_.selector, s_.capacity, entry.slot, key_of(entry.slot));
         }
       }
       if (install) {
@@ -515,6 +637,9 @@ class naive_model {
     row.tick = before.layer_tick + position;
     s_.tick = before.tick + position;
     s_.model_tick = before.model_tick + position;
+    if (policy_->contextual) {
+      learn(p);
+    }
     ++s_.version;
     ++out.steps;
     count_skipped(p, out);
@@ -710,6 +835,41 @@ class naive_model {
   u64 score(u32 row, u32 x, u32 model_tick) const {
     return policy_->value(s_.experts[row][x].score, facts(row, x), now(row, model_tick));
   }
+  row_of_experts experts_of(u32 row, u32 model_tick) const {
+    row_of_experts all{{}, {}, now(row, model_tick)};
+    for (u32 x = 0; x < s_.rows[row].n_experts; ++x) {
+      all.cells.push_back(s_.experts[row][x].score);
+      all.facts.push_back(facts(row, x));
+    }
+    return all;
+  }
+  void learn(plan_record const& p) {
+    std::vector<u32> demanded;
+    for (auto const& entry : p.entries) {
+      demanded.push_back(entry.expert);
+    }
+    std::vector<score_cell> cells = experts_of(p.row, p.model_tick).cells;
+    contexts_[p.row]->learn(demanded, p.said, p.keys, cells);
+    for (u32 x = 0; x < cells.size(); ++x) {
+      s_.experts[p.row][x].score = cells[x];
+    }
+  }
+  /// What victims are ordered by: the score, or a contextual score's key, this step's in its row and in others
+  /// that of their last step. In one pool of all layers those that this token has passed are needed later.
+  u64 rank(plan_record const& p, u32 at) const { return rank(p, s_.slots[at].row, s_.slots[at].expert); }
+  u64 rank(plan_record const& p, u32 row, u32 x) const {
+    if (!policy_->contextual) {
+      return score(row, x, p.model_tick);
+    }
+    i64 key = policy_->key_of(s_.experts[row][x].score);
+    if (row == p.row && !p.keys.empty()) {
+      key = p.keys[x];
+    }
+    bool const passed = policy_->spans_layers && row <= p.row;
+    key = policy_->ages && passed && key > 0 ? key * 27 / 32 : key;
+    return static_cast<u64>(key + 0x8000'0000);  // in the same order
+  }
+  expert_key key_of(u32 at) const { return {layer_id{s_.slots[at].row}, expert_id{s_.slots[at].expert}}; }
   bool is_pinned(u32 at) const { return s_.experts[s_.slots[at].row][s_.slots[at].expert].pinned; }
 
   bool spare(u32 at) const {
@@ -740,15 +900,11 @@ class naive_model {
   }
 
   /// Candidates in eviction order.
-  std::vector<u32> eviction_order(u32 model_tick) const {
+  std::vector<u32> eviction_order(plan_record const& p) const {
     std::vector<u32> order;
-    if (policy_->keeps_list) {
-      for (u32 const at : s_.oldest_first) {
-        if (candidate(at)) {
-          order.push_back(at);
-        }
-      }
-      return order;
+    if (policy_->selector) {
+      selector_memory copy = s_.selector;
+      return policy_->selector->offer(copy, s_.capacity, [&](u32 at) { return candidate(at); }, s_.slots.size());
     }
     struct ranked {
       u64 value;
@@ -758,8 +914,7 @@ class naive_model {
     for (u32 at = 0; at < s_.capacity; ++at) {
       if (candidate(at)) {
         slot const& held = s_.slots[at];
-        all.push_back({score(held.row, held.expert, model_tick),
-                       s_.tick - s_.experts[held.row][held.expert].last, at});
+        all.push_back({rank(p, at), s_.tick - s_.experts[held.row][held.expert].last, at});
       }
     }
     std::sort(all.begin(), all.end(), [](ranked const& a, ranked const& b) {
@@ -772,9 +927,11 @@ class naive_model {
   }
 
   /// The first resident in eviction order that may go and is in neither list.
-  u32 next_resident(u32 row, std::vector<u32> const& demanded, std::vector<u32> const& sources,
-                    std::vector<u32> const& more, u32 model_tick) const {
-    for (u32 const at : eviction_order(model_tick)) {
+  u32 next_resident(plan_record& p, u32 row, std::vector<u32> const& demanded, std::vector<u32> const& sources,
+                    std::vector<u32> const& more) const {
+    std::size_t offered = 0;
+    for (u32 const at : eviction_order(p)) {
+      p.offered = std::max(p.offered, ++offered);
       slot const& held = s_.slots[at];
       if (!(held.row == row && contains(demanded, held.expert)) && !contains(sources, at) &&
           !contains(more, at) && leaves_floor(row, at, sources, refused_are_held(demanded, more))) {
@@ -801,6 +958,46 @@ class naive_model {
     return answer;
   }
 
+  /// The first question of an admission, rule by rule.
+  bool admits(plan_record const& p, u32 x, u32 installs, u32 n_missing, u32 n_free, phase in_phase) const {
+    expert const& e = s_.experts[p.row][x];
+    u32 const age = s_.tick - e.last;
+    u64 const bytes = s_.rows[p.row].expert_bytes;
+    switch (policy_->admission) {
+      case naive_admission::always:
+      case naive_admission::frequency_gate:
+      case naive_admission::colder_than_victim: return true;
+      case naive_admission::second_touch:
+        return installs < n_free || (e.accessed && age + u64{1} <= policy_->admission_number);
+      case naive_admission::insert_budget:
+        return installs == 0 || (installs + u64{1}) * bytes <= policy_->admission_number;
+      case naive_admission::fetch_share: {
+        // the fewest for which the slower side is as fast as it can be
+        u64 const q = policy_->admission_number;
+        u64 best = 0, least = u64_max;
+        for (u64 f = 0; f <= n_missing; ++f) {
+          u64 const takes = std::max(f * (65'536 - q), (n_missing - f) * q);
+          best = takes < least ? f : best;
+          least = std::min(takes, least);
+        }
+        return installs < std::max<u64>(best, n_free);
+      }
+      case naive_admission::other: break;
+    }
+    return policy_->admits({rank(p, p.row, x), bytes, age, installs, n_missing, n_free, e.accessed, in_phase});
+  }
+
+  /// The second: whether the resident of `at` stays although `x` wants its slot.
+  bool is_refused(plan_record const& p, u32 x, u32 at, bool by_score) const {
+    if (policy_->admission == naive_admission::frequency_gate) {
+      auto const heat = [&](u32 row, u32 of) {
+        return policy_->heat(s_.experts[row][of].score, facts(row, of), now(row, p.model_tick));
+      };
+      return heat(p.row, x) + u64{1} < heat(s_.slots[at].row, s_.slots[at].expert);
+    }
+    return by_score && rank(p, p.row, x) < rank(p, at);
+  }
+
   no_victim_counts obstacles() const {
     no_victim_counts c{};
     for (u32 at = 0; at < s_.capacity; ++at) {
@@ -823,7 +1020,9 @@ class naive_model {
 
   void forget(u32 at) {
     s_.experts[s_.slots[at].row][s_.slots[at].expert].slot = no_slot.value;
-    std::erase(s_.oldest_first, at);
+    if (policy_->selector) {
+      policy_->selector->removed(s_.selector, at, key_of(at));
+    }
   }
   void make_free(u32 at) {
     u32 const generation = s_.slots[at].generation;
@@ -887,6 +1086,7 @@ class naive_model {
 
   std::shared_ptr<scalar_policy const> policy_;
   table_state s_;
+  std::vector<std::unique_ptr<naive_context>> contexts_;  // by row, where the score is contextual
 };
 
 }  // namespace warmset::kit

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <map>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -16,10 +17,28 @@ namespace warmset::kit {
 /// A score's state as opaque words, so that one model serves every score.
 using score_cell = std::array<u32, 4>;
 
+/// What an engine says of a step besides its ids; contextual scores read it.
+struct step_said {
+  u32 sequence = 0;
+  u32 token = step_context::no_token;
+  std::vector<u32> previous;  ///< what the layer before demanded; may name experts that this layer lacks
+  std::vector<i32> supplied;  ///< one key per expert, or none
+};
+
+/// What a selector with an order of its own remembers, in plain lists.
+struct selector_memory {
+  std::vector<std::vector<u32>> queues;  ///< of slots, oldest first
+  std::vector<expert_key> ghost;         ///< (row, expert), oldest first
+  std::map<u32, u32> uses;               ///< by slot: what the selector counts or marks
+  u32 hand = no_slot.value;
+  bool operator==(selector_memory const&) const = default;
+};
+
 /// A table without its encoding: what the model keeps, and what a block says when it is read naively.
 struct table_state {
   struct row {
-    u32 n_experts, step, tick;
+    u32 n_experts, step, tick, id;
+    u64 expert_bytes;  ///< 0 unless the admission counts bytes
     bool operator==(row const&) const = default;
   };
   struct slot {
@@ -44,7 +63,7 @@ struct table_state {
   std::vector<std::vector<expert>> experts;  ///< by row
   std::vector<u32> in_flight;                ///< slots, in the order of their loads
   std::vector<u32> scratch;                  ///< lease counts
-  std::vector<u32> oldest_first;             ///< slots as a list selector has them; empty for others
+  selector_memory selector;                  ///< empty where the selector has none
 
   bool operator==(table_state const&) const = default;
 };
@@ -64,11 +83,14 @@ struct plan_record {
   u32 row = 0, model_tick = 0, target = 0;
   u32 n_waves = 0, n_declined = 0, sentinels = 0, out_of_range = 0, duplicates = 0, hints_offered = 0;
   no_victim_counts obstacles{};
-  std::array<u32, n_reasons> dropped{};
+  std::array<u32, n_drop_reasons> dropped{};
   std::vector<entry> entries;
   std::vector<planned_load> loads;
   std::vector<u32> trims;
   std::vector<consultation> asked;
+  std::vector<i32> keys;  ///< of every expert of the row, where a contextual score made them
+  step_said said;         ///< what commit learns from; ignored by ==
+  std::size_t offered = 0;  ///< candidates that the selector was asked for; the model's alone, ignored by ==
 
   void clear() { *this = plan_record{}; }
 };
@@ -92,7 +114,7 @@ inline bool operator==(plan_record const& a, plan_record const& b) {
          a.obstacles.leased == b.obstacles.leased && a.obstacles.loading == b.obstacles.loading &&
          a.obstacles.guarded == b.obstacles.guarded && a.obstacles.pinned == b.obstacles.pinned &&
          a.dropped == b.dropped && a.entries == b.entries && same_loads(a.loads, b.loads) &&
-         a.trims == b.trims && a.asked == b.asked;
+         a.trims == b.trims && a.asked == b.asked && a.keys == b.keys;
 }
 
 namespace detail {
@@ -113,7 +135,7 @@ inline void show(std::ostream& out, plan_record const& p) {
   out << " ] waves " << p.n_waves << " declined " << p.n_declined << " skipped " << p.sentinels << '/'
       << p.out_of_range << '/' << p.duplicates << " obstacles " << p.obstacles.leased << '/'
       << p.obstacles.loading << '/' << p.obstacles.guarded << '/' << p.obstacles.pinned << " dropped [";
-  for (u32 r = 0; r < n_reasons; ++r) {
+  for (u32 r = 0; r < n_drop_reasons; ++r) {
     if (p.dropped[r] != 0) {
       out << ' ' << name_of(static_cast<reason>(r)) << '=' << p.dropped[r];
     }
@@ -124,7 +146,30 @@ inline void show(std::ostream& out, plan_record const& p) {
         << (c.asked.victim_spare ? ", spare" : "") << ") c" << c.asked.challenger_score << '='
         << (c.permitted ? "yes" : "no");
   }
+  out << " ] keys [";
+  for (i32 const key : p.keys) {
+    out << ' ' << key;
+  }
   out << " ]";
+}
+
+inline void show(std::ostream& out, selector_memory const& m) {
+  for (auto const& queue : m.queues) {
+    out << " [";
+    for (u32 const slot : queue) {
+      out << ' ' << slot;
+    }
+    out << " ]";
+  }
+  out << " ghost [";
+  for (auto const& key : m.ghost) {
+    out << ' ' << key.layer.value << '/' << key.expert.value;
+  }
+  out << " ] uses [";
+  for (auto const& [slot, uses] : m.uses) {
+    out << ' ' << slot << ':' << uses;
+  }
+  out << " ] hand " << m.hand;
 }
 }  // namespace detail
 
@@ -194,8 +239,11 @@ inline std::string difference(table_state const& expected, table_state const& ac
   if (out.tellp() == 0 && expected.scratch != actual.scratch) {
     out << "scratch leases differ";
   }
-  if (out.tellp() == 0 && expected.oldest_first != actual.oldest_first) {
-    out << "the selector's lists differ";
+  if (out.tellp() == 0 && !(expected.selector == actual.selector)) {
+    out << "the selector's memories differ: model";
+    detail::show(out, expected.selector);
+    out << "; table";
+    detail::show(out, actual.selector);
   }
   if (out.tellp() == 0 && !(expected == actual)) {
     out << "states differ";

@@ -37,6 +37,9 @@ struct placed {
 ///                      .build();
 template <policy_bundle Policy>
 class table_builder {
+  static_assert(!contextual_score<typename Policy::score>,
+                "table_builder: a contextual score learns from whole steps; play them instead");
+
  public:
   explicit table_builder(table_config config) : config_(config) {}
 

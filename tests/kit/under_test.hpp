@@ -23,6 +23,7 @@ struct table_config {
   u32 capacity = 8;
   tuning numbers{};
   u32 first_tick = 0;  ///< all clocks start here, so that wraps are near
+  std::vector<u64> bank_bytes{1};
 };
 
 /// The layers of a table of this configuration. Rows of one pool may differ in their number of experts.
@@ -30,7 +31,7 @@ inline std::vector<layer_geometry> rows_of(table_config const& c) {
   std::vector<layer_geometry> rows;
   for (u32 r = 0; r < c.n_rows; ++r) {
     u32 const n = c.n_experts - (r % 2 != 0 && c.n_experts > c.k ? 1 : 0);
-    rows.push_back({layer_id{r}, n, c.k, {1}});
+    rows.push_back({layer_id{r}, n, c.k, c.bank_bytes});
   }
   return rows;
 }
@@ -51,7 +52,7 @@ table_state read_state(table_reader<Policy> const& t) {
   s.rows.reserve(h.n_layers);
   s.experts.reserve(h.n_layers);
   for (u32 r = 0; r < h.n_layers; ++r) {
-    s.rows.push_back({t.layer(r).n_experts, t.layer(r).step, t.layer(r).tick});
+    s.rows.push_back({t.layer(r).n_experts, t.layer(r).step, t.layer(r).tick, t.layer(r).id, t.expert_bytes(r)});
     std::vector<table_state::expert>& line = s.experts.emplace_back(t.layer(r).n_experts);
     for (u32 x = 0; x < t.layer(r).n_experts; ++x) {
       u32 const index = r * h.n_experts + x;
@@ -89,16 +90,13 @@ table_state read_state(table_reader<Policy> const& t) {
   for (u32 i = 0; i < h.n_scratch; ++i) {
     s.scratch.push_back(t.scratch_word(i) / slot_word::one_lease);
   }
-  if constexpr (std::same_as<typename Policy::selector, select::lru_list>) {
-    for (u32 link = t.selector_pool().oldest; link != 0 && s.oldest_first.size() <= h.n_slots;
-         link = t.selector_slot(link - 1).newer) {
-      s.oldest_first.push_back(link - 1);
-    }
+  if constexpr (has_naive_rule<typename Policy::selector>) {
+    naive_rule<typename Policy::selector>::read(s.selector, t);
   }
   return s;
 }
 
-/// The parts of a block that speculation must leave alone (invariant I3): scores, ticks and steps.
+/// The parts of a block that speculation must leave alone (invariant I3): scores, their contexts, ticks and steps.
 template <policy_bundle Policy>
 std::vector<unsigned char> history_bytes(table_reader<Policy> const& t) {
   block_header const& h = t.header();
@@ -121,6 +119,9 @@ std::vector<unsigned char> history_bytes(table_reader<Policy> const& t) {
       add(&t.score_of(i), sizeof(typename Policy::score::state));
     }
   }
+  if (h.context_bytes != 0) {
+    add(t.context(0), static_cast<std::size_t>(h.n_layers * h.context_bytes));
+  }
   return bytes;
 }
 
@@ -130,7 +131,8 @@ class table_under_test {
   virtual ~table_under_test() = default;
   virtual std::shared_ptr<scalar_policy> shared_policy() const = 0;
   /// Each plans into one of two places: `kept` or the current one.
-  virtual plan_record plan_demand(u32 row, std::span<i64 const> ids, id_type, phase, u32 model_tick) = 0;
+  virtual plan_record plan_demand(u32 row, std::span<i64 const> ids, id_type, phase, u32 model_tick,
+                                  step_said const& said = {}) = 0;
   virtual plan_record plan_hints(u32 row, std::span<i64 const> ids, u32 target, u32 max_loads,
                                  u32 model_tick) = 0;
   virtual void keep_plan() = 0;
@@ -168,9 +170,11 @@ class table_under_test_of final : public table_under_test {
 
   std::shared_ptr<scalar_policy> shared_policy() const override { return policy_; }
 
-  plan_record plan_demand(u32 row, std::span<i64 const> ids, id_type type, phase in_phase,
-                          u32 model_tick) override {
-    step_input const in{row, in_phase, model_tick};
+  plan_record plan_demand(u32 row, std::span<i64 const> ids, id_type type, phase in_phase, u32 model_tick,
+                          step_said const& said) override {
+    step_input const in{row, in_phase, model_tick, said.sequence, said.token, said.previous.data(),
+                        static_cast<u32>(said.previous.size()),
+                        said.supplied.empty() ? nullptr : said.supplied.data()};
     auto const go = [&](auto typed) {
       using id = decltype(typed);
       std::vector<id> list;
@@ -284,6 +288,11 @@ class table_under_test_of final : public table_under_test {
     r.loads.assign(p.loads, p.loads + p.n_loads);
     r.trims.assign(p.trims, p.trims + p.n_trims);
     r.asked = seen.consultations;
+    if constexpr (contextual_score<typename Policy::score>) {
+      if (p.kind == plan_kind::step) {
+        r.keys.assign(p.key, p.key + table_.view().layer(p.row).n_experts);
+      }
+    }
     return r;
   }
 

@@ -3,17 +3,22 @@
 
 #include <catch2/catch_test_macros.hpp>
 
+#include <functional>
 #include <string>
 #include <utility>
 
 #include <kit/lockstep.hpp>
 #include <warmset/table/bundles.hpp>
 
+#include "support/sanitizers.hpp"
+
+#include "guard_invariants.hpp"
+
 /// The property test over one share of the named bundles: each bare, over a shared pool, and with hints
 /// under every guard that its score admits. The shares together are `bundles::all`, whatever it holds.
 namespace warmset::model_test {
 
-inline constexpr std::size_t n_shares = 5;
+inline constexpr std::size_t n_shares = 7;
 
 /// Pools of 1, 2, 3, k, 8, 42 and n_experts slots; spare reservation, few scratch slots and clocks that are
 /// about to wrap come with some of them.
@@ -28,6 +33,7 @@ inline std::vector<kit::table_config> configurations(bool shared, bool hints, bo
     tuning numbers{};
     numbers.speculative_slots = hints ? speculative : 0;
     numbers.scratch_slots = scratch;
+    numbers.sequences = 1 + experts % 3;  // contextual scores are told whose turn it is
     numbers.floor = shared ? 1 + (slots > 20 ? 1 : 0) : 0;
     list.push_back({rows, experts, std::min(experts, 4u), slots + room, slots, numbers, first});
   };
@@ -70,12 +76,18 @@ inline void require_exercised(kit::exercise const& e, kit::scalar_policy const& 
   }
 }
 
-/// Runs all configurations of one table type.
+/// Runs all configurations of one table type; `adapt` may change each.
 template <class Bundle, bool EveryIdType = false>
-void check_table(std::string const& name, bool guard_is_none = false) {
+void check_table(std::string const& name, bool guard_is_none = false,
+                 std::function<void(kit::table_config&)> const& adapt = {}) {
   using under_test = kit::with_probe<Bundle>;
   kit::exercise seen;
-  auto const list = configurations(Bundle::pool::spans_layers, speculates<Bundle>, keeps_reserve<Bundle>);
+  auto list = configurations(Bundle::pool::spans_layers, speculates<Bundle>, keeps_reserve<Bundle>);
+  for (kit::table_config& config : list) {
+    if (adapt) {
+      adapt(config);
+    }
+  }
   u64 const share = (kit::model_operations() + list.size() - 1) / list.size();
   std::shared_ptr<kit::scalar_policy> policy;
   u64 seed = 0;
@@ -145,8 +157,33 @@ void check_share(std::string const& prefix, bundles::list<Bundles...>) {
 template <class Bundle>
 struct per_layer : Bundle {};
 
+/// The invariants of speculation for the named bundles of one share; tables that the model's runs have no type of
+/// stand over one layer only.
+template <std::size_t Share, class... Bundles>
+void check_speculation_of_share(bundles::list<Bundles...>) {
+  [&]<std::size_t... I>(std::index_sequence<I...>) {
+    auto const one = [&]<std::size_t At, class Bundle>(std::integral_constant<std::size_t, At>, Bundle*) {
+      if constexpr (At % n_shares == Share) {
+        check_speculation_of<per_layer<Bundle>>(Bundle::name);
+        if constexpr (kit::has_naive_order<typename Bundle::selector>) {
+          check_speculation_of<bundles::shared<Bundle>>(std::string("shared ") + Bundle::name);
+        }
+      }
+    };
+    (one(std::integral_constant<std::size_t, I>{}, static_cast<Bundles*>(nullptr)), ...);
+  }(std::index_sequence_for<Bundles...>{});
+}
+
 }  // namespace warmset::model_test
 
+// The model's runs have one thread: under the thread sanitizer those over one layer are enough, and half to compile.
+#if WARMSET_TEST_TSAN
+#define WARMSET_MODEL_SHARE(share)                                                                \
+  TEST_CASE("model and table agree, per layer, share " #share, "[model]") {                       \
+    warmset::model_test::check_share<share, warmset::model_test::per_layer>("",                   \
+                                                                            warmset::bundles::all{}); \
+  }
+#else
 #define WARMSET_MODEL_SHARE(share)                                                                \
   TEST_CASE("model and table agree, per layer, share " #share, "[model]") {                       \
     warmset::model_test::check_share<share, warmset::model_test::per_layer>("",                   \
@@ -155,4 +192,8 @@ struct per_layer : Bundle {};
   TEST_CASE("model and table agree, shared pool, share " #share, "[model]") {                     \
     warmset::model_test::check_share<share, warmset::bundles::shared>("shared ",                  \
                                                                       warmset::bundles::all{});   \
+  }                                                                                               \
+  TEST_CASE("guard invariants hold under every guard, share " #share, "[model][guard]") {         \
+    warmset::model_test::check_speculation_of_share<share>(warmset::bundles::all{});              \
   }
+#endif

@@ -121,10 +121,10 @@ void check_score() {
   }
 }
 
-/// A pool of slots as a selector sees it, with an LRU key.
+/// A pool of slots as a selector sees it, with an LRU key; slot s holds one of the experts s and n + s.
 template <class Selector>
 struct small_pool {
-  explicit small_pool(u32 n) : last(n), held(n), blocked(n), own(n) {}
+  explicit small_pool(u32 n) : last(n), second(n), held(n), blocked(n), own(n), experts(2 * n) {}
 
   u32 size() const { return static_cast<u32>(last.size()); }
   bool evictable(u32 s) const { return held[s] && !blocked[s]; }
@@ -133,12 +133,16 @@ struct small_pool {
   }
   auto& selector_pool() const { return pool; }
   auto& selector_slot(u32 s) const { return own[s]; }
+  auto& selector_expert(u32 index) const { return experts[index]; }
+  u32 expert_index(u32 s) const { return second[s] ? size() + s : s; }
+  u32 expert_count() const { return 2 * size(); }
 
   u32 tick = 0;
   std::vector<u32> last;
-  std::vector<u8> held, blocked;
+  std::vector<u8> second, held, blocked;
   mutable typename Selector::pool_state pool{};
   mutable std::vector<typename Selector::slot_state> own;
+  mutable std::vector<typename Selector::expert_state> experts;
 };
 
 /// @param ordered  the selector walks in the order of the keys, least recently used first
@@ -154,14 +158,29 @@ void check_selector(bool ordered) {
         selector.on_remove(pool, s);
         pool.held[s] = 0;
       } else {
+        pool.second[s] = pool.held[s] ? pool.second[s] : random.one_in(2);
         pool.held[s] = 1;
         pool.last[s] = ++pool.tick;
         selector.on_touch(pool, s);
       }
       pool.blocked[random.below(n)] = random.one_in(5);
+      if (random.one_in(3)) {  // some are offered, and the last of them goes
+        typename Selector::walk_state walk{};
+        slot_id victim = no_slot;
+        for (u32 left = 1 + random.below(4); left != 0; --left) {
+          slot_id const at = selector.next(one_lane{}, pool, walk);
+          victim = at != no_slot ? at : victim;
+        }
+        selector.apply(pool, walk);
+        if (victim != no_slot) {
+          selector.on_remove(pool, victim.value);
+          pool.held[victim.value] = 0;
+        }
+      }
 
       // the walk: every candidate once, then no_slot for ever; the pool is not written
       auto const before = pool.own;
+      auto const pool_before = pool.pool;
       typename Selector::walk_state walk{};
       std::vector<u32> order;
       for (slot_id at = selector.next(one_lane{}, pool, walk); at != no_slot;
@@ -185,6 +204,9 @@ void check_selector(bool ordered) {
       REQUIRE(order == expected);
       if constexpr (!std::is_empty_v<typename Selector::slot_state>) {
         REQUIRE(std::memcmp(before.data(), pool.own.data(), n * sizeof pool.own[0]) == 0);
+      }
+      if constexpr (!std::is_empty_v<typename Selector::pool_state>) {
+        REQUIRE(std::memcmp(&pool_before, &pool.pool, sizeof pool_before) == 0);
       }
       if constexpr (requires { selector.consistent(pool, n, [](u32) { return true; }); }) {
         REQUIRE(selector.consistent(pool, n, [&](u32 c) { return pool.held[c] != 0; }));
@@ -219,8 +241,10 @@ void check_admission(tuning const& numbers = {}) {
   for (u32 i = 0; i < 1'000; ++i) {
     admission_question q{};
     q.score = random.next();
+    q.expert_bytes = 1 + random.below(50);
     q.age = random.below(1000);
     q.installs = random.below(5);
+    q.misses = q.installs + 1 + random.below(5);
     q.free_slots = random.below(3);
     q.accessed = random.one_in(2);
     q.in_phase = random.one_in(2) ? phase::decode : phase::prefill;
@@ -228,6 +252,21 @@ void check_admission(tuning const& numbers = {}) {
     REQUIRE(admission.admits(q) == answer);
     if (!Admission::may_decline) {
       REQUIRE(answer);
+    }
+    if constexpr (admit_detail::recent_first<Admission>) {
+      static_assert(Admission::may_decline);
+    }
+    if constexpr (admit_detail::compares<Admission>) {
+      static_assert(Admission::may_decline);
+      admission_step const s{random.below(2000), q.in_phase};
+      REQUIRE(admission.compares_in(s) == admission.compares_in(s));
+      replacement_question r{random.below(4), random.below(4), random.below(4), random.below(4)};
+      bool const replaces = admission.replaces(r);
+      REQUIRE(admission.replaces(r) == replaces);
+      // a hotter challenger is never worse off
+      ++r.challenger_score;
+      ++r.challenger_heat;
+      REQUIRE(admission.replaces(r) >= replaces);
     }
   }
 }

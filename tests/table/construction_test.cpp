@@ -47,6 +47,9 @@ TEST_CASE("construction: a refusal is one sentence that names the values", "[tab
   CHECK_THAT(refusal<lru>(rows(1, 8), {max_slots + 1, 4}), ContainsSubstring(std::to_string(max_slots + 1)));
   CHECK_THAT(refusal<lru>(rows(1, 8), {4, 4}, {.half_life = 3}), ContainsSubstring("half_life = 3"));
   CHECK_THAT(refusal<lru>(rows(1, 8), {4, 4}, {.half_life = 257}), ContainsSubstring("half_life = 257"));
+  CHECK_THAT(refusal<lru>(rows(1, 8), {4, 4}, {.fetch_share = 65'537}),
+             ContainsSubstring("fetch_share = 65537") && ContainsSubstring("65536"));
+  CHECK(refusal<lru>(rows(1, 8), {4, 4}, {.fetch_share = 65'536}).empty());
   CHECK_THAT(refusal<lru>(rows(1, 8), {4, 4}, {.epoch = 0}), ContainsSubstring("epoch = 0"));
   CHECK_THAT(refusal<lru>(rows(1, 8), {4, 4}, {.epoch = 24}), ContainsSubstring("epoch = 24"));
   CHECK_THAT(refusal<lru>(rows(1, 8), {4, 4}, {.epoch = 65536}), ContainsSubstring("epoch = 65536"));

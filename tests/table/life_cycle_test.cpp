@@ -215,3 +215,29 @@ TEST_CASE("reclaim: evicts in the selector's order and spares what the plan name
   CHECK(b.made.view().header().free() == 2);
   CHECK(b.sound());
 }
+
+TEST_CASE("reclaim: each eviction is a walk that the selector takes over", "[table][resize]") {
+  auto const reclaims_2_and_3 = []<class Selector>(Selector) {
+    INFO(Selector::name);
+    using bundle = bundles::of<score::lru, Selector>;
+    bench<bundle> b(sized(8, 4));
+    for (i32 const id : {0, 1, 2, 3, 0, 0}) {
+      b.demand({id});
+    }
+    b.plan({1, 7});
+    std::vector<u32> gone;
+    (void)reclaim<bundle>(
+        b.made.view(), b.made.view().header().model_tick, *b.decided, [&] { return gone.size() == 2; },
+        [&](u32, u32 expert) { gone.push_back(expert); }, b.sum);
+    CHECK(gone == std::vector<u32>{2, 3});
+    CHECK(b.sound());
+    if constexpr (std::same_as<Selector, select::s3_fifo>) {
+      auto const& pool = b.made.view().selector_pool();
+      CHECK((pool.n_small == 1 && pool.n_ghost == 2));  // 0 moved on, 1 was passed
+    }
+  };
+  reclaims_2_and_3(select::clock<2>{});
+  reclaims_2_and_3(select::sieve{});
+  reclaims_2_and_3(select::s3_fifo{});
+  reclaims_2_and_3(select::hot_protected<1>{});
+}

@@ -57,6 +57,7 @@ struct table_shape {
   u32 n_experts;  ///< experts per row, the largest of them
   u32 n_slots;    ///< slots reserved; the capacity may be lower
   u32 n_scratch;
+  u64 context_bytes = 0;  ///< of a row: memory of a contextual score, a multiple of 16
   bool operator==(table_shape const&) const = default;
 };
 
@@ -86,6 +87,7 @@ struct block_header {
   u32 magic;
   u32 format;
   u64 policy;  ///< fingerprint of the bundle's names and numbers
+  u64 context_bytes;
 
   WARMSET_HD constexpr u32 free() const noexcept {
     return n_slots - reserved - resident - draining - retired;
@@ -98,6 +100,7 @@ struct layer_record {
   u32 step;
   u32 tick;
   u32 held;  ///< slots reserved or resident for this row
+  u32 id;    ///< of the layer in the model
 };
 
 /// One expert: where it is (expert_word), and the pool tick of its last demand.
@@ -106,12 +109,21 @@ struct expert_record {
   u32 last;
 };
 
-static_assert(std::has_unique_object_representations_v<block_header>, "a block has no padding");
-static_assert(std::has_unique_object_representations_v<layer_record>, "a block has no padding");
-static_assert(std::has_unique_object_representations_v<expert_record>, "a block has no padding");
+/// One slot. What a load writes lies together.
+struct slot_record {
+  u32 word;        ///< slot_word
+  u32 owner;       ///< (row, expert), packed; 0 in a free slot
+  u32 generation;  ///< counts its reservations
+  u32 in_flight;   ///< not of this slot: entry of this index in the list of slots that are loading
+};
+
+static_assert(detail::has_no_padding<block_header>, "a block has no padding");
+static_assert(detail::has_no_padding<layer_record>, "a block has no padding");
+static_assert(detail::has_no_padding<expert_record>, "a block has no padding");
+static_assert(detail::has_no_padding<slot_record>, "a block has no padding");
 
 inline constexpr u32 block_magic = 0x42'53'4D'57;  // "WMSB"
-inline constexpr u32 block_format = 1;
+inline constexpr u32 block_format = 2;
 
 namespace detail {
 /// Size of a state in the block; none for an empty one.
@@ -127,15 +139,20 @@ WARMSET_HD constexpr u64 round_up_16(u64 bytes) noexcept {
 /// zero for ever, so that equal tables are equal bytes.
 template <checked_bundle Policy>
 struct block_layout {
-  u64 layers, experts, scores, words, scratch, owners, generations, targets, in_flight,
-      selector_pool, selector_slots, size;
+  u64 layers, experts, scores, slots, scratch, targets, selector_pool, selector_slots, selector_experts,
+      contexts, expert_bytes, size;
+
+  /// Offset of the only row of a pool that serves one layer, and of its experts: known without the shape.
+  static constexpr u64 only_layer = detail::round_up_16(sizeof(block_header));
+  static constexpr u64 only_experts = only_layer + detail::round_up_16(sizeof(layer_record));
 
   WARMSET_HD explicit constexpr block_layout(table_shape s) noexcept
-      : layers{}, experts{}, scores{}, words{}, scratch{}, owners{}, generations{}, targets{},
-        in_flight{}, selector_pool{}, selector_slots{}, size{} {
+      : layers{}, experts{}, scores{}, slots{}, scratch{}, targets{}, selector_pool{}, selector_slots{},
+        selector_experts{}, contexts{}, expert_bytes{}, size{} {
     using score_state = typename Policy::score::state;
     using pool_state = typename Policy::selector::pool_state;
     using slot_state_type = typename Policy::selector::slot_state;
+    using expert_state = typename Policy::selector::expert_state;
     u64 const all_experts = u64{s.n_layers} * s.n_experts;
     u64 at = detail::round_up_16(sizeof(block_header));
     auto section = [&at](u64 bytes) {
@@ -146,25 +163,22 @@ struct block_layout {
     layers = section(u64{s.n_layers} * sizeof(layer_record));
     experts = section(all_experts * sizeof(expert_record));
     scores = section(all_experts * detail::stored_size<score_state>);
-    words = section(u64{s.n_slots} * sizeof(u32));
+    slots = section(u64{s.n_slots} * sizeof(slot_record));
     scratch = section(u64{s.n_scratch} * sizeof(u32));
-    owners = section(u64{s.n_slots} * sizeof(u32));
-    generations = section(u64{s.n_slots} * sizeof(u32));
     targets = section(speculates<Policy> ? u64{s.n_slots} * sizeof(u32) : 0);
-    in_flight = section(u64{s.n_slots} * sizeof(u32));
     selector_pool = section(detail::stored_size<pool_state>);
     selector_slots = section(u64{s.n_slots} * detail::stored_size<slot_state_type>);
+    selector_experts = section(all_experts * detail::stored_size<expert_state>);
+    contexts = section(u64{s.n_layers} * s.context_bytes);
+    expert_bytes = section(keeps_bytes<Policy> ? u64{s.n_layers} * sizeof(u64) : 0);
     size = at;
   }
 };
 
-/// A table as a function sees it: pointers into one block. Trivially copyable; `Writable` says what it may
-/// do. Slots and experts are plain indices here, ids at the rims.
-template <checked_bundle Policy, bool Writable>
-class basic_table_view {
-  template <class T>
-  using maybe_const = std::conditional_t<Writable, T, T const>;
-
+/// A table as a reader sees it: pointers into one block, and no way to write. Trivially copyable. Plan takes
+/// nothing else. Slots and experts are plain indices here, ids at the rims.
+template <checked_bundle Policy>
+class table_reader {
  public:
   using policy = Policy;
   using score = typename Policy::score;
@@ -172,73 +186,79 @@ class basic_table_view {
   using score_state = typename score::state;
   using pool_state = typename selector::pool_state;
   using selector_slot_state = typename selector::slot_state;
+  using selector_expert_state = typename selector::expert_state;
 
-  basic_table_view() = default;
+  table_reader() = default;
 
-  /// @param block    zeroed or formatted bytes, 16-byte aligned, block_layout::size long
+  /// @param block    formatted bytes, 16-byte aligned, block_layout::size long
   /// @param scratch  lease words of scratch slots that several pools share; null = the block's own
-  WARMSET_HD basic_table_view(maybe_const<void>* block, table_shape shape,
-                              components<Policy> const* parts,
-                              maybe_const<u32>* scratch = nullptr) noexcept
+  WARMSET_HD table_reader(void const* block, table_shape shape, components<Policy> const* parts,
+                          u32 const* scratch = nullptr) noexcept
       : parts_(parts) {
     block_layout<Policy> const at{shape};
-    auto* const bytes = static_cast<maybe_const<unsigned char>*>(block);
-    header_ = reinterpret_cast<maybe_const<block_header>*>(bytes);
-    layers_ = reinterpret_cast<maybe_const<layer_record>*>(bytes + at.layers);
-    experts_ = reinterpret_cast<maybe_const<expert_record>*>(bytes + at.experts);
-    scores_ = reinterpret_cast<maybe_const<score_state>*>(bytes + at.scores);
-    words_ = reinterpret_cast<maybe_const<u32>*>(bytes + at.words);
-    scratch_ = scratch != nullptr ? scratch : reinterpret_cast<maybe_const<u32>*>(bytes + at.scratch);
-    owners_ = reinterpret_cast<maybe_const<u32>*>(bytes + at.owners);
-    generations_ = reinterpret_cast<maybe_const<u32>*>(bytes + at.generations);
-    targets_ = reinterpret_cast<maybe_const<u32>*>(bytes + at.targets);
-    in_flight_ = reinterpret_cast<maybe_const<u32>*>(bytes + at.in_flight);
-    selector_pool_ = reinterpret_cast<maybe_const<pool_state>*>(bytes + at.selector_pool);
-    selector_slots_ = reinterpret_cast<maybe_const<selector_slot_state>*>(bytes + at.selector_slots);
+    // only a writer, which was given a block to write, ever writes through these pointers
+    auto* const bytes = static_cast<unsigned char*>(const_cast<void*>(block));
+    header_ = reinterpret_cast<block_header*>(bytes);
+    layers_ = reinterpret_cast<layer_record*>(bytes + at.layers);
+    experts_ = reinterpret_cast<expert_record*>(bytes + at.experts);
+    scores_ = reinterpret_cast<score_state*>(bytes + at.scores);
+    slots_ = reinterpret_cast<slot_record*>(bytes + at.slots);
+    scratch_ = scratch != nullptr ? const_cast<u32*>(scratch) : reinterpret_cast<u32*>(bytes + at.scratch);
+    targets_ = reinterpret_cast<u32*>(bytes + at.targets);
+    selector_pool_ = reinterpret_cast<pool_state*>(bytes + at.selector_pool);
+    selector_slots_ = reinterpret_cast<selector_slot_state*>(bytes + at.selector_slots);
+    selector_experts_ = reinterpret_cast<selector_expert_state*>(bytes + at.selector_experts);
+    contexts_ = bytes + at.contexts;
   }
 
-  /// A reading view of the same table. A constructor: nvcc warns of a conversion function to the own type.
-  template <bool OtherWritable>
-    requires(OtherWritable && !Writable)
-  WARMSET_HD basic_table_view(basic_table_view<Policy, OtherWritable> const& other) noexcept
-      : header_(other.header_),
-        layers_(other.layers_),
-        experts_(other.experts_),
-        scores_(other.scores_),
-        words_(other.words_),
-        scratch_(other.scratch_),
-        owners_(other.owners_),
-        generations_(other.generations_),
-        targets_(other.targets_),
-        in_flight_(other.in_flight_),
-        selector_pool_(other.selector_pool_),
-        selector_slots_(other.selector_slots_),
-        parts_(other.parts_) {}
-
-  WARMSET_HD maybe_const<block_header>& header() const noexcept { return *header_; }
-  WARMSET_HD maybe_const<layer_record>& layer(u32 row) const noexcept { return layers_[row]; }
-  WARMSET_HD maybe_const<expert_record>& expert(u32 index) const noexcept { return experts_[index]; }
-  WARMSET_HD maybe_const<score_state>& score_of(u32 index) const noexcept {
+  WARMSET_HD block_header const& header() const noexcept { return *header_; }
+  WARMSET_HD layer_record const& layer(u32 row) const noexcept { return layers()[row]; }
+  WARMSET_HD expert_record const& expert(u32 index) const noexcept { return experts()[index]; }
+  WARMSET_HD score_state const& score_of(u32 index) const noexcept {
     return scores_[std::is_empty_v<score_state> ? 0 : index];
   }
-  WARMSET_HD maybe_const<u32>& word(u32 slot) const noexcept { return words_[slot]; }
+  WARMSET_HD u32 word(u32 slot) const noexcept { return slots_[slot].word; }
   /// Lease word of scratch slot n_slots + i.
-  WARMSET_HD maybe_const<u32>& scratch_word(u32 i) const noexcept { return scratch_[i]; }
-  WARMSET_HD maybe_const<u32>& owner(u32 slot) const noexcept { return owners_[slot]; }
-  WARMSET_HD maybe_const<u32>& generation(u32 slot) const noexcept { return generations_[slot]; }
+  WARMSET_HD u32 scratch_word(u32 i) const noexcept { return scratch_[i]; }
+  WARMSET_HD u32 owner(u32 slot) const noexcept { return slots_[slot].owner; }
+  WARMSET_HD u32 generation(u32 slot) const noexcept { return slots_[slot].generation; }
   /// Step of the layer that a speculated slot is for.
-  WARMSET_HD maybe_const<u32>& target(u32 slot) const noexcept { return targets_[slot]; }
-  WARMSET_HD maybe_const<u32>& in_flight(u32 i) const noexcept { return in_flight_[i]; }
-  WARMSET_HD maybe_const<pool_state>& selector_pool() const noexcept { return *selector_pool_; }
-  WARMSET_HD maybe_const<selector_slot_state>& selector_slot(u32 slot) const noexcept {
+  WARMSET_HD u32 target(u32 slot) const noexcept { return targets_[slot]; }
+  WARMSET_HD u32 in_flight(u32 i) const noexcept { return slots_[i].in_flight; }
+  WARMSET_HD pool_state const& selector_pool() const noexcept { return *selector_pool_; }
+  WARMSET_HD selector_slot_state const& selector_slot(u32 slot) const noexcept {
     return selector_slots_[slot];
+  }
+  WARMSET_HD selector_expert_state const& selector_expert(u32 index) const noexcept {
+    return selector_experts_[std::is_empty_v<selector_expert_state> ? 0 : index];
+  }
+  /// A row's memory of a contextual score.
+  WARMSET_HD unsigned char const* context(u32 row) const noexcept {
+    return contexts_ + row * header_->context_bytes;
+  }
+
+  /// With the selector's state, what its hooks see of the table; see policy/select/concept.hpp.
+  WARMSET_HD u32 size() const noexcept { return header_->capacity; }
+  WARMSET_HD bool evictable(u32 slot) const noexcept { return slot_word::evictable(slots_[slot].word); }
+  WARMSET_HD u32 expert_index(u32 slot) const noexcept { return index_of_owner(slots_[slot].owner); }
+  WARMSET_HD u32 expert_count() const noexcept { return header_->n_layers * header_->n_experts; }
+
+  /// Bytes of one expert of the row; 0 where the admission does not count bytes.
+  WARMSET_HD u64 expert_bytes(u32 row) const noexcept {
+    if constexpr (keeps_bytes<Policy>) {
+      return bytes_of_rows()[row];
+    } else {
+      (void)row;
+      return 0;
+    }
   }
 
   WARMSET_HD components<Policy> const& parts() const noexcept { return *parts_; }
-  WARMSET_HD maybe_const<void>* block() const noexcept { return header_; }
+  WARMSET_HD void const* block() const noexcept { return header_; }
 
   WARMSET_HD table_shape shape() const noexcept {
-    return {header_->n_layers, header_->n_experts, header_->n_slots, header_->n_scratch};
+    return {header_->n_layers, header_->n_experts, header_->n_slots, header_->n_scratch,
+            header_->context_bytes};
   }
   /// Index of (row, expert) in the expert sections.
   WARMSET_HD u32 index_of(u32 row, u32 expert) const noexcept {
@@ -262,18 +282,22 @@ class basic_table_view {
 
   /// The clocks that a read at this moment sees.
   WARMSET_HD clocks now(u32 row, u32 model_tick) const noexcept {
-    layer_record const& record = layers_[row];
+    layer_record const& record = layer(row);
     return {header_->tick, record.tick, model_tick, record.step};
   }
   WARMSET_HD static expert_facts facts(expert_record const& record) noexcept {
     return {record.last, record.where & expert_word::accessed, record.where & expert_word::slot_mask};
   }
   WARMSET_HD u64 value(u32 index, clocks c) const noexcept {
-    return parts_->score.value(score_of(index), facts(experts_[index]), c);
+    return parts_->score.value(score_of(index), facts(expert(index)), c);
+  }
+  /// The order of victims by one of a contextual score's keys.
+  WARMSET_HD static constexpr u64 rank_of_key(i32 key) noexcept {
+    return static_cast<u64>(static_cast<i64>(key) + (i64{1} << 31));
   }
   WARMSET_HD u32 heat(u32 index, clocks c) const noexcept {
     if constexpr (counting_score<score>) {
-      return parts_->score.heat(score_of(index), facts(experts_[index]), c);
+      return parts_->score.heat(score_of(index), facts(expert(index)), c);
     } else {
       return 0;
     }
@@ -286,35 +310,88 @@ class basic_table_view {
   }
   /// Whether a step of `n_tokens` tokens is certain not to overflow: min(n k, n_experts) <= usable().
   WARMSET_HD bool fits(u32 row, u32 n_tokens, u32 k) const noexcept {
-    u64 const most = min_of(u64{n_tokens} * k, u64{layers_[row].n_experts});
+    u64 const most = min_of(u64{n_tokens} * k, u64{layer(row).n_experts});
     return most <= usable();
   }
 
- private:
-  template <checked_bundle, bool>
-  friend class basic_table_view;
+ protected:
+  using layout = block_layout<Policy>;
 
-  maybe_const<block_header>* header_ = nullptr;
-  maybe_const<layer_record>* layers_ = nullptr;
-  maybe_const<expert_record>* experts_ = nullptr;
-  maybe_const<score_state>* scores_ = nullptr;
-  maybe_const<u32>* words_ = nullptr;
-  maybe_const<u32>* scratch_ = nullptr;
-  maybe_const<u32>* owners_ = nullptr;
-  maybe_const<u32>* generations_ = nullptr;
-  maybe_const<u32>* targets_ = nullptr;
-  maybe_const<u32>* in_flight_ = nullptr;
-  maybe_const<pool_state>* selector_pool_ = nullptr;
-  maybe_const<selector_slot_state>* selector_slots_ = nullptr;
+  // near the header: where the offset is known, one pointer less to keep in a register
+  WARMSET_HD layer_record* layers() const noexcept { return section(layers_, layout::only_layer); }
+  WARMSET_HD expert_record* experts() const noexcept { return section(experts_, layout::only_experts); }
+
+  // asked once a step at most: not worth a pointer in every view
+  WARMSET_HD u64* bytes_of_rows() const noexcept {
+    return reinterpret_cast<u64*>(reinterpret_cast<unsigned char*>(header_) + layout{shape()}.expert_bytes);
+  }
+
+  block_header* header_ = nullptr;
+  layer_record* layers_ = nullptr;
+  expert_record* experts_ = nullptr;
+  score_state* scores_ = nullptr;
+  slot_record* slots_ = nullptr;
+  u32* scratch_ = nullptr;
+  u32* targets_ = nullptr;
+  pool_state* selector_pool_ = nullptr;
+  selector_slot_state* selector_slots_ = nullptr;
+  selector_expert_state* selector_experts_ = nullptr;
+  unsigned char* contexts_ = nullptr;
   components<Policy> const* parts_ = nullptr;
+
+ private:
+  template <class T>
+  WARMSET_HD T* section(T* where, u64 offset) const noexcept {
+    if constexpr (Policy::pool::spans_layers) {
+      return where;
+    } else {
+      return reinterpret_cast<T*>(reinterpret_cast<unsigned char*>(header_) + offset);
+    }
+  }
 };
 
-/// The only view that plan takes: it cannot write.
+/// The view of the holder of the execution authority: a reader that may write as well.
 template <checked_bundle Policy>
-using table_reader = basic_table_view<Policy, false>;
+class table_writer : public table_reader<Policy> {
+  using reader = table_reader<Policy>;
 
-/// The view of the holder of the execution authority.
-template <checked_bundle Policy>
-using table_writer = basic_table_view<Policy, true>;
+ public:
+  table_writer() = default;
+
+  /// @param block    zeroed or formatted bytes, 16-byte aligned, block_layout::size long
+  /// @param scratch  as for a reader
+  WARMSET_HD table_writer(void* block, table_shape shape, components<Policy> const* parts,
+                          u32* scratch = nullptr) noexcept
+      : reader(block, shape, parts, scratch) {}
+
+  WARMSET_HD block_header& header() const noexcept { return *this->header_; }
+  WARMSET_HD layer_record& layer(u32 row) const noexcept { return this->layers()[row]; }
+  WARMSET_HD expert_record& expert(u32 index) const noexcept { return this->experts()[index]; }
+  WARMSET_HD typename reader::score_state& score_of(u32 index) const noexcept {
+    return this->scores_[std::is_empty_v<typename reader::score_state> ? 0 : index];
+  }
+  WARMSET_HD u32& word(u32 slot) const noexcept { return this->slots_[slot].word; }
+  WARMSET_HD u32& scratch_word(u32 i) const noexcept { return this->scratch_[i]; }
+  WARMSET_HD u32& owner(u32 slot) const noexcept { return this->slots_[slot].owner; }
+  WARMSET_HD u32& generation(u32 slot) const noexcept { return this->slots_[slot].generation; }
+  WARMSET_HD u32& target(u32 slot) const noexcept { return this->targets_[slot]; }
+  WARMSET_HD u32& in_flight(u32 i) const noexcept { return this->slots_[i].in_flight; }
+  WARMSET_HD typename reader::pool_state& selector_pool() const noexcept { return *this->selector_pool_; }
+  WARMSET_HD typename reader::selector_slot_state& selector_slot(u32 slot) const noexcept {
+    return this->selector_slots_[slot];
+  }
+  WARMSET_HD typename reader::selector_expert_state& selector_expert(u32 index) const noexcept {
+    return this->selector_experts_[std::is_empty_v<typename reader::selector_expert_state> ? 0 : index];
+  }
+  WARMSET_HD unsigned char* context(u32 row) const noexcept {
+    return this->contexts_ + row * this->header_->context_bytes;
+  }
+  WARMSET_HD u64& expert_bytes(u32 row) const noexcept
+    requires keeps_bytes<Policy>
+  {
+    return this->bytes_of_rows()[row];
+  }
+  WARMSET_HD void* block() const noexcept { return this->header_; }
+};
 
 }  // namespace warmset::inline v0

@@ -52,6 +52,14 @@ inline constexpr bool speculates = Policy::predictor::speculates;
 template <class Policy>
 inline constexpr bool keeps_reserve = speculates<Policy> && Policy::guard::keeps_reserve;
 
+/// Whether the admission sees the victim that a miss would replace.
+template <class Policy>
+inline constexpr bool compares_with_victim = admit_detail::compares<typename Policy::admission>;
+
+/// Whether the block keeps the bytes of each layer's experts.
+template <class Policy>
+inline constexpr bool keeps_bytes = admit_detail::counts_bytes<typename Policy::admission>;
+
 namespace detail {
 template <class Policy>
 concept names_all_parts = requires {
@@ -86,8 +94,16 @@ consteval bool check_bundle() {
                     "the score lacks on_demand(state, clocks) that is const noexcept and returns nothing");
     }
     static_assert(score_detail::has_name<score>, "the score lacks a name");
+    if constexpr (requires { score::columns; } || requires { &score::key_of; }) {
+      static_assert(score_detail::has_context<score>,
+                    "the contextual score lacks columns, uses_previous_layer, uses_supplied, or context_bytes(n_experts) that is const noexcept and returns a 64-bit unsigned integer");
+      static_assert(score_detail::has_key_functions<score>,
+                    "the contextual score lacks list_contexts, keys, key_of or aged, each const noexcept");
+      static_assert(score_detail::has_learning_hooks<score>,
+                    "the contextual score lacks learn or end_step, each const noexcept");
+    }
     static_assert(select_detail::has_plain_states<selector>,
-                  "the selector's pool_state, slot_state and walk_state must be trivially copyable integers without padding");
+                  "the selector's pool_state, slot_state, expert_state and walk_state must be trivially copyable integers without padding");
     if constexpr (select_detail::has_plain_states<selector>) {
       static_assert(select_detail::has_const_walk<selector>,
                     "the selector lacks next(group, slots, walk) that is const and returns a slot_id");
@@ -101,6 +117,24 @@ consteval bool check_bundle() {
     static_assert(admit_detail::has_admits_function<admission>,
                   "the admission lacks admits(admission_question) that is const noexcept and returns bool");
     static_assert(admit_detail::has_traits<admission>, "the admission lacks may_decline or a name");
+    static_assert(!admit_detail::compares<admission> || admit_detail::has_comparison<admission>,
+                  "the admission compares and lacks replaces(replacement_question) or compares_in(admission_step) that is const noexcept and returns bool");
+    static_assert(admit_detail::compares<admission> || !requires { &admission::replaces; },
+                  "the admission has replaces() and does not say compares = true: it would never be asked");
+    if constexpr (admit_detail::has_traits<admission>) {
+      static_assert(admission::may_decline || !admit_detail::compares<admission>,
+                    "the admission compares and may_decline is false: what it refuses needs scratch");
+      static_assert(admission::may_decline || !admit_detail::recent_first<admission>,
+                    "the admission says recent_first and may_decline is false: it would never be asked");
+    }
+    if constexpr (admit_detail::needs_heat<admission> && score_policy<score>) {
+      static_assert(counting_score<score>,
+                    "the admission needs heat() and the score has none: choose a counting score or an admission without heat");
+      if constexpr (counting_score<score>) {
+        static_assert(score::decays || std::same_as<typename Policy::decay, no_decay>,
+                      "the admission compares heat and the score never decays: choose a decaying score or say using decay = no_decay");
+      }
+    }
     static_assert(predictor_kind<typename Policy::predictor>, "the predictor lacks speculates or a name");
     if constexpr (guard_detail::has_traits<guard> && score_policy<score>) {
       static_assert(!guard::needs_heat || counting_score<score>,
@@ -123,7 +157,8 @@ concept policy_bundle =
     score_policy<typename Policy::score> && selector_policy<typename Policy::selector> &&
     guard_policy<typename Policy::guard> && admission_policy<typename Policy::admission> &&
     predictor_kind<typename Policy::predictor> &&
-    (!Policy::guard::needs_heat || counting_score<typename Policy::score>);
+    (!Policy::guard::needs_heat || counting_score<typename Policy::score>) &&
+    (!admit_detail::needs_heat<typename Policy::admission> || counting_score<typename Policy::score>);
 
 namespace detail {
 template <class Policy>

@@ -8,19 +8,16 @@ namespace warmset::inline v0 {
 
 namespace detail {
 
-/// Takes the expert out of its slot: unmaps it and updates counts and selector. The caller writes the
-/// slot's new word. One lane.
+/// Takes the expert out of its slot: unmaps it and updates the selector, and all counts but that of the
+/// slot's state. The caller writes that and the slot's new word. One lane.
 template <class Policy>
-WARMSET_HD void detach(table_writer<Policy> const& t, u32 slot, outcome& out) {
-  block_header& h = t.header();
-  u32 const word = t.word(slot);
+WARMSET_HD void unmap(table_writer<Policy> const& t, u32 slot, u32 word, outcome& out) {
   u32 const owner = t.owner(slot);
   t.expert(t.index_of_owner(owner)).where &= ~expert_word::slot_mask;
   --t.layer(table_writer<Policy>::row_of(owner)).held;
-  --(slot_word::state(word) == slot_state::reserved ? h.reserved : h.resident);
   if constexpr (speculates<Policy>) {
     if ((word & slot_word::unused) != 0) {
-      --h.unused;
+      --t.header().unused;
       t.target(slot) = 0;
       if (slot_word::state(word) == slot_state::resident) {
         ++out.evicted_unused;
@@ -28,6 +25,15 @@ WARMSET_HD void detach(table_writer<Policy> const& t, u32 slot, outcome& out) {
     }
   }
   t.parts().selector.on_remove(t, slot);
+}
+
+/// Unmaps a reserved or resident slot's expert and takes the slot off the count of its state. One lane.
+template <class Policy>
+WARMSET_HD void detach(table_writer<Policy> const& t, u32 slot, outcome& out) {
+  u32 const word = t.word(slot);
+  block_header& h = t.header();
+  --(slot_word::state(word) == slot_state::reserved ? h.reserved : h.resident);
+  unmap<Policy>(t, slot, word, out);
 }
 
 /// Frees a slot whose expert has been detached. One lane.
@@ -41,9 +47,11 @@ WARMSET_HD void make_free(table_writer<Policy> const& t, u32 slot) {
   t.header().free_hint = min_of(t.header().free_hint, slot);
 }
 
-/// Evicts the expert of a slot; the caller frees the slot or gives it away. One lane.
+/// Evicts a resident; the caller takes it off the counts of residents and adds it to the evictions, frees
+/// the slot or gives it away. One lane.
 template <class Policy>
-WARMSET_HD void evict(table_writer<Policy> const& t, u32 slot, intent by, u32 model_tick, outcome& out) {
+WARMSET_HD void evict(table_writer<Policy> const& t, u32 slot, u32 word, intent by, u32 model_tick,
+                      outcome& out) {
   if constexpr (score_detail::has_evict_hook<typename Policy::score>) {
     if (by == intent::demand) {
       // the victim's own clocks: in a shared pool it may be of another layer than the step
@@ -52,9 +60,8 @@ WARMSET_HD void evict(table_writer<Policy> const& t, u32 slot, intent by, u32 mo
                                t.now(table_writer<Policy>::row_of(owner), model_tick));
     }
   }
-  (void)model_tick;
-  detach<Policy>(t, slot, out);
-  ++out.evicted[static_cast<u32>(by)];
+  (void)by, (void)model_tick;
+  unmap<Policy>(t, slot, word, out);
 }
 
 /// Before the 32-bit clocks can wrap past an old stamp, ages are brought down to half the range.
@@ -94,30 +101,73 @@ WARMSET_HD void record_ids(plan_of<Policy> const& p, outcome& out) {
   out.skipped_ids[static_cast<u32>(reason::duplicate)] += p.duplicates;
 }
 
+/// What a contextual score sees of the experts after a step's touches: `n` ticks ago it had not begun.
+template <class Policy>
+struct committed_experts {
+  table_writer<Policy> const& t;
+  clocks before;
+  u32 row;
+  u32 n;
+
+  WARMSET_HD bool demanded(u32 x) const noexcept {
+    expert_record const& record = t.expert(t.index_of(row, x));
+    return (record.where & expert_word::accessed) != 0 && age_of(before.tick + n, record.last) < n;
+  }
+  WARMSET_HD expert_facts facts(u32 x) const noexcept {
+    return table_writer<Policy>::facts(t.expert(t.index_of(row, x)));
+  }
+  WARMSET_HD clocks now() const noexcept { return before; }
+};
+
+/// A contextual score's share of commit.
+template <class Policy, lane_group Group>
+WARMSET_HD void learn(Group const& g, table_writer<Policy> const& t, plan_of<Policy> const& p, clocks before) {
+  using score = typename Policy::score;
+  step_context const step = context_of<Policy>(t, p);
+  committed_experts<Policy> const experts{t, before, p.row, p.n};
+  auto const& rule = t.parts().score;
+  unsigned char* const context = t.context(p.row);
+  auto* const states = &t.score_of(t.index_of(p.row, 0));
+  g.for_each(ceil_div(step.n_experts, score::columns), [&](u32 block) {
+    u32 const first = block * score::columns;
+    rule.learn(context, states, experts, step, p.key, first, min_of(first + score::columns, step.n_experts));
+  });
+  g.leader([&] { rule.end_step(context, step); });
+}
+
+/// The hook of a caller that moves no bytes.
+struct ignore_loads {
+  WARMSET_HD constexpr void operator()(u32, planned_load, u32) const noexcept {}
+};
+
 /// Whether every slot that the plan writes is as the plan found it. O(loads).
 template <class Policy>
 WARMSET_HD bool sources_are_intact(table_writer<Policy> const& t, plan_of<Policy> const& p) {
-  block_header const& h = t.header();
+  u32 const capacity = t.header().capacity;
+  u32 const n_experts = t.layer(p.row).n_experts;
   for (u32 j = 0; j < p.n_loads; ++j) {
-    u32 const s = p.loads[j].slot;
-    if (s >= h.capacity || p.loads[j].expert >= t.layer(p.row).n_experts) {
+    planned_load const load = p.loads[j];
+    if (load.slot >= capacity || load.expert >= n_experts) {
       return false;
     }
-    u32 const word = t.word(s);
-    if (word != 0 && !slot_word::evictable(word) && !slot_word::spare(word)) {
-      return false;
-    }
-    u32 const where = t.expert(t.index_of(p.row, p.loads[j].expert)).where;
-    if ((where & expert_word::slot_mask) != 0) {
-      return false;
-    }
-  }
-  for (u32 j = 0; j < p.n_trims; ++j) {
-    if (p.trims[j] >= h.capacity || !slot_word::evictable(t.word(p.trims[j]))) {
+    u32 const word = t.word(load.slot);
+    bool const gives_way =
+        word == 0 || slot_word::evictable(word) || (speculates<Policy> && slot_word::spare(word));
+    u32 const where = t.expert(t.index_of(p.row, load.expert)).where;
+    if (!gives_way || (where & expert_word::slot_mask) != 0) {
       return false;
     }
   }
-  return true;
+  if constexpr (keeps_reserve<Policy>) {
+    for (u32 j = 0; j < p.n_trims; ++j) {
+      if (p.trims[j] >= capacity || !slot_word::evictable(t.word(p.trims[j]))) {
+        return false;
+      }
+    }
+    return true;
+  } else {
+    return p.n_trims == 0;
+  }
 }
 
 }  // namespace detail
@@ -126,11 +176,13 @@ WARMSET_HD bool sources_are_intact(table_writer<Policy> const& t, plan_of<Policy
 /// and cannot half-fail: a refusal (`stale_plan`, `not_committable`) leaves the block identical. After it
 /// only single entries fail, in settle.
 ///
-/// @param out  what happened is added to it (observe folds it); nothing is added on a refusal
+/// @param out      what happened is added to it (observe folds it); nothing is added on a refusal
+/// @param reserved  called as reserved(j, load, generation) for every load j that has got its slot, in
+///                  ascending order: what a mover must be told. One lane
 /// Complexity: O(distinct ids + loads). Does not synchronise.
-template <class Policy, lane_group Group>
+template <class Policy, lane_group Group, class Reserved = detail::ignore_loads>
 WARMSET_HD status commit(Group const& g, table_writer<Policy> const& t, plan_of<Policy> const& p,
-                         outcome& out) {
+                         outcome& out, Reserved&& reserved = {}) {
   block_header& h = t.header();
   if (p.kind != plan_kind::step && p.kind != plan_kind::hints) {
     return {reason::not_committable};
@@ -148,35 +200,46 @@ WARMSET_HD status commit(Group const& g, table_writer<Policy> const& t, plan_of<
   if (p.n_loads != 0 || p.n_trims != 0) {
     g.leader([&] {
       t.parts().selector.apply(t, p.walk);
-      for (u32 j = 0; j < p.n_trims; ++j) {
-        detail::evict<Policy>(t, p.trims[j], p.for_intent, p.model_tick, out);
-        detail::make_free<Policy>(t, p.trims[j]);
-      }
-      for (u32 j = 0; j < p.n_loads; ++j) {
-        u32 const slot = p.loads[j].slot;
-        u32 const expert = p.loads[j].expert;
-        if (t.word(slot) != 0) {
-          detail::evict<Policy>(t, slot, p.for_intent, p.model_tick, out);
+      u32 n_evicted = 0;
+      if constexpr (keeps_reserve<Policy>) {
+        n_evicted = p.n_trims;
+        for (u32 j = 0; j < p.n_trims; ++j) {
+          u32 const slot = p.trims[j];
+          detail::evict<Policy>(t, slot, t.word(slot), p.for_intent, p.model_tick, out);
+          detail::make_free<Policy>(t, slot);
         }
-        expert_record& record = t.expert(t.index_of(p.row, expert));
+      }
+      u32 const n_in_flight = h.in_flight;
+      for (u32 j = 0; j < p.n_loads; ++j) {
+        planned_load const load = p.loads[j];
+        u32 const found = t.word(load.slot);
+        if (found != 0) {
+          detail::evict<Policy>(t, load.slot, found, p.for_intent, p.model_tick, out);
+          ++n_evicted;
+        }
+        expert_record& record = t.expert(t.index_of(p.row, load.expert));
         u32 word = slot_word::of(slot_state::reserved);
         if constexpr (speculates<Policy>) {
           if (!is_demand) {
             word |= slot_word::unused | slot_word::from_hint;
-            t.target(slot) = p.target;
-            ++h.unused;
+            t.target(load.slot) = p.target;
           }
         }
         if ((record.where & expert_word::pinned) != 0) {
           word |= slot_word::pinned;
         }
-        t.word(slot) = word;
-        t.owner(slot) = table_writer<Policy>::pack_owner(p.row, expert);
-        ++t.generation(slot);
-        record.where |= slot + 1;
-        t.in_flight(h.in_flight) = slot;
-        ++h.in_flight;
+        record.where |= load.slot + 1;
+        t.word(load.slot) = word;
+        t.owner(load.slot) = table_writer<Policy>::pack_owner(p.row, load.expert);
+        t.in_flight(n_in_flight + j) = load.slot;
+        reserved(j, load, ++t.generation(load.slot));
       }
+      if constexpr (speculates<Policy>) {
+        h.unused += is_demand ? 0 : p.n_loads;
+      }
+      h.in_flight = n_in_flight + p.n_loads;
+      h.resident -= n_evicted;
+      out.evicted[static_cast<u32>(p.for_intent)] += n_evicted;
       h.reserved += p.n_loads;
       t.layer(p.row).held += p.n_loads;
       // the plan's hint knows of the free slots it took, make_free of those that trims left
@@ -206,8 +269,10 @@ WARMSET_HD status commit(Group const& g, table_writer<Policy> const& t, plan_of<
       }
       t.parts().score.on_demand(state, now);
     };
-    constexpr bool selector_listens = !std::is_empty_v<typename Policy::selector::slot_state> ||
-                                      !std::is_empty_v<typename Policy::selector::pool_state>;
+    using selector = typename Policy::selector;
+    constexpr bool selector_listens = !std::is_empty_v<typename selector::slot_state> ||
+                                      !std::is_empty_v<typename selector::pool_state> ||
+                                      !std::is_empty_v<typename selector::expert_state>;
     if (only_hits_and_loads) {
       if constexpr (selector_listens) {
         g.for_each_then_leader(n, touch, [&](u32 i) { t.parts().selector.on_touch(t, p.slot[i]); });
@@ -233,10 +298,19 @@ WARMSET_HD status commit(Group const& g, table_writer<Policy> const& t, plan_of<
         t.parts().selector.on_touch(t, slot);
       });
     }
+    if constexpr (contextual_score<typename Policy::score>) {
+      detail::learn<Policy>(g, t, p, before);
+    }
     g.leader([&] {
       if (only_hits_and_loads) {
         out[access_kind::hit] += n - p.n_loads;
         out[access_kind::load] += p.n_loads;
+      }
+      if (h.pinned != 0) {
+        for (u32 i = 0; i < n; ++i) {
+          out.pinned_hits +=
+              p.how[i] == access_kind::hit && (t.word(p.slot[i]) & slot_word::pinned) != 0 ? 1 : 0;
+        }
       }
       layer_record& layer = t.layer(p.row);
       layer.step = before.step + 1;
@@ -253,7 +327,7 @@ WARMSET_HD status commit(Group const& g, table_writer<Policy> const& t, plan_of<
     }
   } else {
     g.leader([&] {
-      for (u32 r = 0; r < n_reasons; ++r) {
+      for (u32 r = 0; r < n_drop_reasons; ++r) {
         out.hints_dropped[r] += p.dropped[r];
       }
       out.hints_offered += p.hints_offered;

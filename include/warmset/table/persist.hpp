@@ -22,7 +22,7 @@ struct image_header {
   u64 checksum;  ///< of those bytes
 };
 
-static_assert(std::has_unique_object_representations_v<image_header>, "an image has no padding");
+static_assert(detail::has_no_padding<image_header>, "an image has no padding");
 
 inline constexpr u32 image_magic = 0x49'53'4D'57;  // "WMSI"
 inline constexpr u32 image_format = 1;
@@ -41,13 +41,13 @@ inline u64 checksum(unsigned char const* bytes, u64 n) noexcept {
 }  // namespace detail
 
 /// The table as bytes: an image_header and the block. Allocates; O(block).
-template <class Policy>
-std::vector<unsigned char> save(table<Policy> const& t, u64 geometry_fingerprint) {
+template <class Policy, class Byte = unsigned char>  // so that only those who save compile the vector
+std::vector<Byte> save(table<Policy> const& t, u64 geometry_fingerprint) {
   u64 const size = t.block_bytes();
   auto const* const block = static_cast<unsigned char const*>(t.block());
   image_header const header{image_magic, image_format, geometry_fingerprint, size,
                             detail::checksum(block, size)};
-  std::vector<unsigned char> image(sizeof header + static_cast<std::size_t>(size));
+  std::vector<Byte> image(sizeof header + static_cast<std::size_t>(size));
   std::memcpy(image.data(), &header, sizeof header);
   std::memcpy(image.data() + sizeof header, block, static_cast<std::size_t>(size));
   return image;
@@ -101,7 +101,7 @@ status load(table<Policy>& t, std::span<unsigned char const> image, u64 geometry
     return {reason::wrong_policy};
   }
   table_shape const shape = t.view().shape();
-  if (!(table_shape{saved.n_layers, saved.n_experts, saved.n_slots, saved.n_scratch} == shape)) {
+  if (!(table_shape{saved.n_layers, saved.n_experts, saved.n_slots, saved.n_scratch, saved.context_bytes} == shape)) {
     return {reason::wrong_size};
   }
   // audited as a whole before the first byte of the table changes

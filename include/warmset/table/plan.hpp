@@ -16,6 +16,7 @@ enum class plan_kind : u8 {
   overflow,     ///< more distinct ids than usable slots: nothing to commit; residents in place, the rest in waves
   hints,        ///< speculation: commit it
   busy,         ///< every scratch slot is leased: nothing was decided, ask again
+  refused,      ///< of a cache's answer alone: the gate says no, and no table was looked at
 };
 
 /// One load of a plan.
@@ -32,12 +33,38 @@ struct no_victim_counts {
   u32 pinned;
 };
 
+/// What a plan of a contextual score carries besides: its keys, and what commit learns from.
+template <u32 MaxExperts, u32 MaxPrevious, u32 MaxSupplied>
+struct plan_context {
+  u32 sequence;
+  u32 token;
+  u32 n_previous;
+  u32 n_supplied;
+  i32 key[MaxExperts];  ///< of every expert of the row
+  u32 previous[MaxPrevious];
+  i32 supplied[MaxSupplied];
+};
+struct no_context {};
+
+namespace detail {
+template <class Policy>
+consteval auto plan_context_type() {
+  using score = typename Policy::score;
+  if constexpr (contextual_score<score>) {
+    constexpr u32 all = Policy::max_experts;
+    return std::type_identity<plan_context<all, score::uses_previous_layer ? all : 1, score::uses_supplied ? all : 1>>{};
+  } else {
+    return std::type_identity<no_context>{};
+  }
+}
+}  // namespace detail
+
 /// What a step decides. Pure data: trivially copyable, no pointer; sized for `MaxExperts` distinct ids.
 ///
 /// Arrays of `n` entries describe the distinct valid ids in the order of their last occurrence; `loads` are
 /// in ascending expert index, so that neighbours in memory merge into one copy.
-template <u32 MaxExperts, class Walk>
-struct basic_plan {
+template <u32 MaxExperts, class Walk, class Context = no_context>
+struct basic_plan : Context {
   u64 version;     ///< the table version that it was made from
   u32 row;
   u32 model_tick;
@@ -45,21 +72,21 @@ struct basic_plan {
   intent for_intent;
   phase in_phase;
   u8 reserved_byte;
+  u32 free_hint;
+  u32 target;      ///< speculative: the layer's step that the hints are for
   u32 n;           ///< distinct valid ids
   u32 n_loads;
   u32 n_trims;     ///< residents that make way so that the reserve of speculation is whole again
   u32 n_waves;     ///< passes through scratch that the declined or overflowing experts need
   u32 n_declined;
-  u32 free_hint;
-  u32 target;      ///< speculative: the layer's step that the hints are for
   u32 sentinels;
   u32 out_of_range;
   u32 duplicates;
   u32 hints_offered;
   u32 guard_asked;
   u32 guard_refused;
-  u32 dropped[n_reasons];  ///< speculative: hints without a load, by reason
   no_victim_counts no_victim;
+  u32 dropped[n_drop_reasons];  ///< speculative: hints without a load, by reason
   Walk walk;
   u32 expert[MaxExperts];
   u32 slot[MaxExperts];      ///< pool slot, or scratch slot (>= the pool's reserved slots)
@@ -93,32 +120,43 @@ struct basic_workspace {
 };
 
 template <class Policy>
-using plan_of = basic_plan<Policy::max_experts, typename Policy::selector::walk_state>;
+using plan_of = basic_plan<
+    Policy::max_experts, typename Policy::selector::walk_state,
+    typename decltype(detail::plan_context_type<Policy>())::type>;
 
 template <class Policy>
 using workspace_of = basic_workspace<Policy::max_experts>;
 
-static_assert(std::is_trivially_copyable_v<plan_of<default_policy>>, "a plan is plain data");
+static_assert(detail::is_bytes<plan_of<default_policy>>, "a plan is plain data");
 
 namespace detail {
+
+/// The step that a plan is of, as its contextual score sees it.
+template <class Policy>
+WARMSET_HD step_context context_of(table_reader<Policy> const& t, plan_of<Policy> const& p) noexcept {
+  layer_record const& layer = t.layer(p.row);
+  return {p.expert, p.n, p.previous, p.n_previous, layer.id, layer.n_experts, p.sequence, p.token,
+          p.n_supplied != 0 ? p.supplied : nullptr, nullptr, 0};
+}
 
 /// The table as selectors see it while plan runs: keys at the clocks of this moment.
 template <class Policy>
 class candidate_view {
  public:
-  WARMSET_HD candidate_view(table_reader<Policy> const& table, u32 model_tick) noexcept
-      : table_(table), now_(table.now(0, model_tick)) {}
+  /// @param row   the layer whose step it is
+  /// @param keys  of its experts at this step, where a contextual score has made them; null: of its last step
+  WARMSET_HD candidate_view(table_reader<Policy> const& table, u32 model_tick, u32 row = 0,
+                            i32 const* keys = nullptr) noexcept
+      : table_(table), now_(table.now(0, model_tick)), row_(row), keys_(keys) {}
 
-  WARMSET_HD u32 size() const noexcept { return table_.header().capacity; }
-  WARMSET_HD bool evictable(u32 slot) const noexcept {
-    return slot_word::evictable(table_.word(slot));
-  }
+  WARMSET_HD u32 size() const noexcept { return table_.size(); }
+  WARMSET_HD bool evictable(u32 slot) const noexcept { return table_.evictable(slot); }
   WARMSET_HD void lower_to(u32 slot, order_key& best) const noexcept {
     u32 const owner = table_.owner(slot);
     u32 const index = table_.index_of_owner(owner);
     expert_record const& record = table_.expert(index);
     expert_facts const facts = table_reader<Policy>::facts(record);
-    u64 const value = table_.parts().score.value(table_.score_of(index), facts, clocks_of(owner));
+    u64 const value = rank(index, facts, owner);
     if (value > best.high) {
       return;  // most slots of a scan: the tie-break need not be known
     }
@@ -126,6 +164,27 @@ class candidate_view {
   }
   WARMSET_HD auto const& selector_pool() const noexcept { return table_.selector_pool(); }
   WARMSET_HD auto const& selector_slot(u32 slot) const noexcept { return table_.selector_slot(slot); }
+  WARMSET_HD auto const& selector_expert(u32 index) const noexcept {
+    return table_.selector_expert(index);
+  }
+  WARMSET_HD u32 expert_index(u32 slot) const noexcept { return table_.expert_index(slot); }
+  WARMSET_HD u32 expert_count() const noexcept { return table_.expert_count(); }
+
+  /// What victims are ordered by: the score, or a contextual score's key of this step.
+  WARMSET_HD u64 rank(u32 index, expert_facts facts, u32 owner) const noexcept {
+    auto const& score = table_.parts().score;
+    if constexpr (contextual_score<typename Policy::score>) {
+      u32 const row = table_reader<Policy>::row_of(owner);
+      bool const is_of_step = keys_ != nullptr && row == row_;
+      i32 key = is_of_step ? keys_[table_reader<Policy>::expert_of(owner)] : score.key_of(table_.score_of(index));
+      if (Policy::pool::spans_layers && row <= row_) {
+        key = score.aged(key);
+      }
+      return table_reader<Policy>::rank_of_key(key);
+    } else {
+      return score.value(table_.score_of(index), facts, clocks_of(owner));
+    }
+  }
 
  private:
   WARMSET_HD clocks clocks_of(u32 owner) const noexcept {
@@ -139,6 +198,8 @@ class candidate_view {
 
   table_reader<Policy> table_;  // a copy: a scan keeps its pointers in registers
   clocks now_;
+  u32 row_;
+  i32 const* keys_;
 };
 
 /// Whether evicting this resident, after those that the plan takes already, leaves its row its floor. The

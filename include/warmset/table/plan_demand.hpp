@@ -1,31 +1,78 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "../core/array_view.hpp"
 #include "../core/lanes.hpp"
 #include "plan.hpp"
 
 namespace warmset::inline v0 {
 
-/// What a step needs to be told besides its ids.
+/// What the caller says of a step besides its ids. Scores that do not read it ignore it.
+struct step_facts {
+  phase in_phase = phase::decode;
+  u32 sequence = 0;  ///< whose step it is, where `tuning::sequences` take turns
+  u32 token = step_context::no_token;  ///< input token, or a hash of the micro-batch's tokens
+  array_view<i32 const> supplied = {};  ///< the engine's own keys, one per expert of the layer, or none
+};
+
+/// What plan needs to be told of a step besides its ids.
 struct step_input {
   u32 row;         ///< row of the layer in its pool
   phase in_phase;
   u32 model_tick;  ///< recency clock of all pools; read by scores of model scope only
+  // read by contextual scores only; see step_context
+  u32 sequence = 0;
+  u32 token = step_context::no_token;
+  u32 const* previous = nullptr;
+  u32 n_previous = 0;
+  i32 const* supplied = nullptr;
 };
 
 namespace detail {
 
-/// Distinct valid ids of the row in the order of their last occurrence; marks them, returns how many.
+/// Judges entry i against residency at the start of the step; false = the expert is absent.
+template <class Policy>
+WARMSET_HD bool find_slot(table_reader<Policy> const& t, u32 index, u32 i, plan_of<Policy>& p) {
+  u32 const where = t.expert(index).where & expert_word::slot_mask;
+  if (where == 0) {
+    return false;
+  }
+  u32 const s = where - 1;
+  u32 const word = t.word(s);
+  p.slot[i] = s;
+  p.how[i] = access_kind::hit;
+  if (word != slot_word::of(slot_state::resident)) {
+    if (slot_word::state(word) != slot_state::resident) {
+      p.how[i] = access_kind::late;
+    } else if (speculates<Policy> && (word & slot_word::unused) != 0) {
+      p.how[i] = access_kind::first_use;
+    }
+  }
+  return true;
+}
+
+/// What the ids come to.
+struct looked_up {
+  u32 distinct;
+  u32 misses;
+};
+
+/// Finds the distinct valid ids of the row in the order of their last occurrence, marks and judges them,
+/// and lists the absent ones in w.miss.
 template <class Policy, lane_group Group, class Id>
-WARMSET_HD u32 find_distinct(Group const& g, u32 n_experts, Id const* ids, u32 n_ids,
-                             workspace_of<Policy>& w, plan_of<Policy>& p) {
+WARMSET_HD looked_up look_up(Group const& g, table_reader<Policy> const& t, u32 row, Id const* ids,
+                             u32 n_ids, workspace_of<Policy>& w, plan_of<Policy>& p) {
   static_assert(sizeof(Id) <= sizeof(u32), "routed ids have at most 32 bits");
-  // Nearly every step names distinct valid experts: marking them finds that out.
+  u32 const n_experts = t.layer(row).n_experts;
+  // Nearly every step names distinct valid experts: marking them finds that out. One lane judges in passing.
   constexpr u32 likely_distinct = 64;
+  constexpr bool in_passing = Group::is_single;
+  looked_up found{};
   g.leader([&] {
     w.unmark_all();
     u32 const stamp = w.stamp;
     u32 distinct = 0;
+    u32 misses = 0;
     if (n_ids <= likely_distinct && n_ids <= n_experts) {
       for (; distinct < n_ids; ++distinct) {
         u32 const id = static_cast<u32>(ids[distinct]);  // negative ids become large
@@ -34,26 +81,38 @@ WARMSET_HD u32 find_distinct(Group const& g, u32 n_experts, Id const* ids, u32 n
         }
         w.seen[id] = stamp;
         p.expert[distinct] = id;
+        if (in_passing && !find_slot<Policy>(t, t.index_of(row, id), distinct, p)) {
+          w.miss[misses++] = distinct;
+        }
       }
     }
     p.n = distinct;
-  });
-  if (p.n == n_ids) {
-    return n_ids;
-  }
-  auto const valid = [=](u32 i) { return static_cast<u32>(ids[i]) < n_experts; };
-  g.leader([&] {
-    w.unmark_all();
-    for (u32 i = 0; i < n_ids; ++i) {
-      if (valid(i)) {
-        w.position[static_cast<u32>(ids[i])] = i;
-        w.mark(static_cast<u32>(ids[i]));
-      }
+    if constexpr (in_passing) {
+      found = {distinct, misses};
     }
   });
-  return g.append_in_order(
-      n_ids, [&](u32 i) { return valid(i) && w.position[static_cast<u32>(ids[i])] == i; },
-      [&](u32 i, u32 at) { p.expert[at] = static_cast<u32>(ids[i]); });
+  if (p.n != n_ids) {
+    auto const valid = [=](u32 i) { return static_cast<u32>(ids[i]) < n_experts; };
+    g.leader([&] {
+      w.unmark_all();
+      for (u32 i = 0; i < n_ids; ++i) {
+        if (valid(i)) {
+          w.position[static_cast<u32>(ids[i])] = i;
+          w.mark(static_cast<u32>(ids[i]));
+        }
+      }
+    });
+    u32 const distinct = g.append_in_order(
+        n_ids, [&](u32 i) { return valid(i) && w.position[static_cast<u32>(ids[i])] == i; },
+        [&](u32 i, u32 at) { p.expert[at] = static_cast<u32>(ids[i]); });
+    g.leader([&] { p.n = distinct; });
+  } else if constexpr (in_passing) {
+    return found;
+  }
+  u32 const n = p.n;
+  return {n, g.append_in_order(
+                 n, [&](u32 i) { return !find_slot<Policy>(t, t.index_of(row, p.expert[i]), i, p); },
+                 [&](u32 i, u32 at) { w.miss[at] = i; })};
 }
 
 /// Counts the ids that named no further expert. One lane.
@@ -113,20 +172,200 @@ WARMSET_HD no_victim_counts count_obstacles(Group const& g, table_reader<Policy>
   return c;
 }
 
-/// Collects the slots that the misses of a step get, in w.source; returns how many. Order: free slots in
-/// index order, expired speculation in index order, demanded residents in the selector's order, and as a
-/// last resort what is kept for speculation.
+/// What a contextual score sees of the experts while plan runs.
+template <class Policy>
+struct planned_experts {
+  table_reader<Policy> const& t;
+  workspace_of<Policy> const& w;
+  u32 row;
+  u32 model_tick;
+
+  WARMSET_HD bool demanded(u32 x) const noexcept { return w.is_marked(x); }
+  WARMSET_HD expert_facts facts(u32 x) const noexcept {
+    return table_reader<Policy>::facts(t.expert(t.index_of(row, x)));
+  }
+  WARMSET_HD clocks now() const noexcept { return t.now(row, model_tick); }
+};
+
+/// Gives every expert of the row its key.
 template <class Policy, lane_group Group>
-WARMSET_HD u32 find_sources(Group const& g, table_reader<Policy> const& t, u32 row, u32 wanted,
-                            u32 promoted, candidate_view<Policy> const& candidates,
-                            workspace_of<Policy>& w, plan_of<Policy>& p) {
-  block_header const& h = t.header();
-  u32 const n_free = h.free();
+WARMSET_HD void make_keys(Group const& g, table_reader<Policy> const& t, step_input in, workspace_of<Policy>& w,
+                          plan_of<Policy>& p) {
+  using score = typename Policy::score;
+  u32 const n_experts = t.layer(in.row).n_experts;
+  g.leader([&] {
+    p.sequence = in.sequence;
+    p.token = in.token;
+    p.n_previous = 0;
+    for (u32 i = 0; score::uses_previous_layer && i < in.n_previous; ++i) {
+      if (in.previous[i] < n_experts) {  // of a layer that has more
+        p.previous[p.n_previous++] = in.previous[i];
+      }
+    }
+    p.n_supplied = score::uses_supplied && in.supplied != nullptr ? n_experts : 0;
+    for (u32 i = 0; i < p.n_supplied; ++i) {
+      p.supplied[i] = in.supplied[i];
+    }
+  });
+  planned_experts<Policy> const experts{t, w, in.row, in.model_tick};
+  auto const& rule = t.parts().score;
+  unsigned char const* const context = t.context(in.row);
+  auto const* const states = &t.score_of(t.index_of(in.row, 0));
+  step_context step = context_of<Policy>(t, p);
+  g.leader([&] { w.source[0] = rule.list_contexts(context, experts, step, w.position); });
+  step.contexts = w.position;
+  step.n_contexts = w.source[0];
+  g.for_each(ceil_div(n_experts, score::columns), [&](u32 block) {
+    u32 const first = block * score::columns;
+    rule.keys(context, states, experts, step, first, min_of(first + score::columns, n_experts), p.key);
+  });
+}
+
+/// Slots of demand after the step's hits, and as many as it may have before it takes what is kept for speculation.
+struct demand_share {
+  u32 ordinary;
+  u32 bound;
+};
+template <class Policy>
+WARMSET_HD demand_share share_of_demand(block_header const& h, u32 promoted) {
   // a shrunken pool keeps at least one slot for demand
   u32 const reserve = keeps_reserve<Policy> ? min_of(h.speculative_slots, saturating_sub(h.capacity, 1u)) : 0;
-  u32 const ordinary = h.reserved + h.resident - h.unused + promoted;
-  u32 const bound = saturating_sub(h.capacity, reserve);
+  return {h.reserved + h.resident - h.unused + promoted, saturating_sub(h.capacity, reserve)};
+}
+
+/// The score by which an admission judges a missing expert of the row: what victims are ordered by as well.
+template <class Policy>
+WARMSET_HD u64 rank_of_miss(table_reader<Policy> const& t, candidate_view<Policy> const& candidates, u32 row,
+                            u32 expert) {
+  u32 const index = t.index_of(row, expert);
+  return candidates.rank(index, table_reader<Policy>::facts(t.expert(index)),
+                         table_reader<Policy>::pack_owner(row, expert));
+}
+
+/// Puts the first n misses into the order of key(j), smallest first; no two are equal. O(n^2) over the lanes.
+template <class Policy, lane_group Group, class Key>
+WARMSET_HD void sort_misses(Group const& g, u32 n, workspace_of<Policy>& w, Key&& key) {
+  g.for_each(n, [&](u32 j) {
+    order_key const mine = key(j);
+    u32 rank = 0;
+    for (u32 i = 0; i < n; ++i) {
+      rank += key(i) < mine ? 1 : 0;
+    }
+    w.source[rank] = w.miss[j];
+  });
+  g.for_each(n, [&](u32 j) { w.miss[j] = w.source[j]; });
+}
+
+/// Asks the admission about every miss, in demand order or the most recent first: w.miss keeps the admitted
+/// ones in that order, and all are marked declined until they get their slot. Returns how many are admitted.
+/// Where the admission wants the misses by falling score, they are in that order afterwards.
+template <class Policy, lane_group Group>
+WARMSET_HD u32 admit_misses(Group const& g, table_reader<Policy> const& t, u32 n_misses, u32 promoted,
+                            candidate_view<Policy> const& candidates, workspace_of<Policy>& w,
+                            plan_of<Policy>& p) {
+  using admission = typename Policy::admission;
+  u32 const row = p.row;
+  u32 const tick = t.header().tick;
+  auto const score_of_miss = [&](u32 j) {
+    return rank_of_miss<Policy>(t, candidates, row, p.expert[w.miss[j]]);
+  };
+  if constexpr (admit_detail::recent_first<admission>) {
+    g.for_each(n_misses, [&](u32 j) {
+      expert_record const& record = t.expert(t.index_of(row, p.expert[w.miss[j]]));
+      bool const accessed = (record.where & expert_word::accessed) != 0;
+      w.position[j] = accessed ? age_of(tick, record.last) : u32_max;
+    });
+    sort_misses<Policy>(g, n_misses, w, [&](u32 j) {
+      return order_key{w.position[j], p.expert[w.miss[j]]};
+    });
+  }
+  g.leader([&] {
+    demand_share const share = share_of_demand<Policy>(t.header(), promoted);
+    u32 const n_free = min_of(t.header().free(), saturating_sub(share.bound, share.ordinary));
+    u64 const expert_bytes = t.expert_bytes(row);
+    u32 admitted = 0;
+    for (u32 j = 0; j < n_misses; ++j) {
+      u32 const i = w.miss[j];
+      expert_record const& record = t.expert(t.index_of(row, p.expert[i]));
+      bool const accessed = (record.where & expert_word::accessed) != 0;
+      admission_question const question{score_of_miss(j), expert_bytes, age_of(tick, record.last), admitted,
+                                        n_misses, n_free, accessed, p.in_phase};
+      p.how[i] = access_kind::declined;
+      if (t.parts().admission.admits(question)) {
+        w.miss[admitted++] = i;
+      }
+    }
+    w.position[0] = admitted;
+  });
+  u32 const admitted = w.position[0];
+  if constexpr (admit_detail::falling_score<admission>) {
+    if (t.parts().admission.compares_in({t.layer(row).step, p.in_phase})) {
+      sort_misses<Policy>(g, admitted, w, [&](u32 j) {
+        return order_key{~score_of_miss(j), j};
+      });
+    }
+  }
+  return admitted;
+}
+
+/// Asks the admission which of the misses w.miss[from] … w.miss[n - 1] may replace the resident of `slot`, until
+/// one may: takes those out that may not. Returns how many misses are left; `from`, where nobody may.
+template <class Policy, lane_group Group>
+WARMSET_HD u32 drop_refused(Group const& g, table_reader<Policy> const& t, u32 slot, u32 from, u32 n,
+                            candidate_view<Policy> const& candidates, workspace_of<Policy>& w,
+                            plan_of<Policy>& p) {
+  g.leader([&] {
+    u32 const owner = t.owner(slot);
+    u32 const victim = t.index_of_owner(owner);
+    clocks const victim_now = t.now(table_reader<Policy>::row_of(owner), p.model_tick);
+    clocks const now = t.now(p.row, p.model_tick);
+    u64 const victim_score = candidates.rank(victim, table_reader<Policy>::facts(t.expert(victim)), owner);
+    replacement_question question{0, victim_score, 0, t.heat(victim, victim_now)};
+    u32 at = from;
+    for (; at < n; ++at) {
+      u32 const expert = p.expert[w.miss[at]];
+      question.challenger_score = rank_of_miss<Policy>(t, candidates, p.row, expert);
+      question.challenger_heat = t.heat(t.index_of(p.row, expert), now);
+      if (t.parts().admission.replaces(question)) {
+        break;
+      }
+    }
+    u32 const refused = at - from;
+    for (; refused != 0 && at < n; ++at) {
+      w.miss[at - refused] = w.miss[at];
+    }
+    w.position[0] = n - refused;
+  });
+  return w.position[0];
+}
+
+/// How many misses have got a slot, and how many wanted one and were not refused.
+struct sources_found {
+  u32 found;
+  u32 wanted;
+};
+
+/// Collects the slots that the misses of a step get, in w.source. Order: free slots in index order, expired
+/// speculation in index order, demanded residents in the selector's order, and as a last resort what is kept
+/// for speculation. An admission that compares is asked for each of the residents, and w.miss loses what it
+/// refuses.
+template <class Policy, lane_group Group>
+WARMSET_HD sources_found find_sources(Group const& g, table_reader<Policy> const& t, u32 row, u32 wanted,
+                                      u32 promoted, candidate_view<Policy> const& candidates,
+                                      workspace_of<Policy>& w, plan_of<Policy>& p) {
+  block_header const& h = t.header();
+  u32 const n_free = h.free();
+  demand_share const share = share_of_demand<Policy>(h, promoted);
+  u32 const ordinary = share.ordinary;
+  u32 const bound = share.bound;
   u32 const roomy = min_of(wanted, saturating_sub(bound, ordinary));
+  // only a reserve that demand has grown into is made whole again
+  u32 excess = 0;
+  if constexpr (keeps_reserve<Policy>) {
+    excess = min_of(saturating_sub(ordinary, bound), Policy::max_experts);
+  }
+  auto walk = p.walk;
+  u32 n_trims = 0;
   u32 found = 0;
   u32 hint = h.free_hint;
 
@@ -193,16 +432,28 @@ WARMSET_HD u32 find_sources(Group const& g, table_reader<Policy> const& t, u32 r
   if constexpr (speculates<Policy>) {
     take_spares(roomy, true);
   }
-  u32 const excess = min_of(saturating_sub(ordinary, bound), Policy::max_experts);
-  u32 n_trims = 0;
+  bool compares = false;
+  if constexpr (compares_with_victim<Policy>) {
+    compares = t.parts().admission.compares_in({t.layer(row).step, p.in_phase});
+  }
   while (found < wanted || n_trims < excess) {
-    slot_id const candidate = t.parts().selector.next(g, candidates, p.walk);
+    [[maybe_unused]] auto const before = walk;
+    slot_id const candidate = t.parts().selector.next(g, candidates, walk);
     if (candidate == no_slot) {
       break;
     }
     u32 const s = candidate.value;
     if (!not_demanded(s) || !above_floor<Policy>(t, row, s, w.source, found, p.trims, n_trims)) {
       continue;
+    }
+    if constexpr (compares_with_victim<Policy>) {
+      if (compares && found < wanted) {
+        wanted = drop_refused<Policy>(g, t, s, found, wanted, candidates, w, p);
+        if (found == wanted && n_trims == excess) {
+          walk = before;  // it stays: the walk has not come to it
+          break;
+        }
+      }
     }
     if (found < wanted) {
       g.leader([&] { w.source[found] = s; });
@@ -235,10 +486,11 @@ WARMSET_HD u32 find_sources(Group const& g, table_reader<Policy> const& t, u32 r
     }
   }
   g.leader([&] {
+    p.walk = walk;
     p.free_hint = hint;
     p.n_trims = n_trims;
   });
-  return found;
+  return {found, wanted};
 }
 
 }  // namespace detail
@@ -252,9 +504,10 @@ WARMSET_HD u32 find_sources(Group const& g, table_reader<Policy> const& t, u32 r
 /// @param p    the decision: every id judged against residency at the start of the step; nothing the step
 ///             demands is evicted by it. Free slots in index order, then victims in the selector's order;
 ///             misses take their slots in ascending expert index. With more misses than slots the last ones
-///             in demand order are declined.
+///             in demand order, or in the admission's, are declined. What it refuses is declined as well.
 ///
-/// Complexity: O(ids); O(1) per hit; per miss one step of the selector's walk.
+/// Complexity: O(ids); O(1) per hit; per miss one step of the selector's walk. An admission that compares is
+/// asked misses + victims times at most; one that orders the misses costs O(misses^2).
 template <class Policy, lane_group Group, class Id>
 WARMSET_HD void plan_demand(Group const& g, table_reader<Policy> const& t, step_input in,
                             Id const* ids, u32 n_ids, workspace_of<Policy>& w,
@@ -267,11 +520,11 @@ WARMSET_HD void plan_demand(Group const& g, table_reader<Policy> const& t, step_
     p.in_phase = in.in_phase;
     p.for_intent = intent::demand;
     p.reserved_byte = 0;
+    p.free_hint = h.free_hint;
     p.n_loads = 0;
     p.n_trims = 0;
     p.n_waves = 0;
     p.n_declined = 0;
-    p.free_hint = h.free_hint;
     p.sentinels = 0;
     p.out_of_range = 0;
     p.duplicates = 0;
@@ -281,40 +534,16 @@ WARMSET_HD void plan_demand(Group const& g, table_reader<Policy> const& t, step_
     p.no_victim = {};
     p.walk = {};
   });
-  u32 const n_experts = t.layer(in.row).n_experts;
-  u32 const n = detail::find_distinct<Policy>(g, n_experts, ids, n_ids, w, p);
-  g.leader([&] {
-    p.n = n;
-    if (n != n_ids) {
-      detail::count_skipped<Policy>(n_experts, ids, n_ids, p);
-    }
-  });
+  detail::looked_up const found = detail::look_up<Policy>(g, t, in.row, ids, n_ids, w, p);
+  u32 const n = found.distinct;
+  u32 const n_misses = found.misses;
+  if (n != n_ids) {
+    g.leader([&] { detail::count_skipped<Policy>(t.layer(in.row).n_experts, ids, n_ids, p); });
+  }
   if (n == 0) {
     g.leader([&] { p.kind = plan_kind::empty; });
     return;
   }
-
-  u32 const n_misses = g.append_in_order(
-      n,
-      [&](u32 i) {
-        u32 const where = t.expert(t.index_of(in.row, p.expert[i])).where & expert_word::slot_mask;
-        if (where == 0) {
-          return true;
-        }
-        u32 const s = where - 1;
-        u32 const word = t.word(s);
-        p.slot[i] = s;
-        p.how[i] = access_kind::hit;
-        if (word != slot_word::of(slot_state::resident)) {
-          if (slot_word::state(word) != slot_state::resident) {
-            p.how[i] = access_kind::late;
-          } else if (speculates<Policy> && (word & slot_word::unused) != 0) {
-            p.how[i] = access_kind::first_use;
-          }
-        }
-        return false;
-      },
-      [&](u32 i, u32 at) { w.miss[at] = i; });
 
   if (n > t.usable()) {
     g.for_each(n_misses, [&](u32 j) { p.how[w.miss[j]] = access_kind::overflow_miss; });
@@ -330,6 +559,11 @@ WARMSET_HD void plan_demand(Group const& g, table_reader<Policy> const& t, step_
     return;
   }
   g.leader([&] { p.kind = plan_kind::step; });
+  i32 const* keys = nullptr;
+  if constexpr (contextual_score<typename Policy::score>) {
+    detail::make_keys<Policy>(g, t, in, w, p);
+    keys = p.key;
+  }
 
   u32 promoted = 0;
   if constexpr (speculates<Policy>) {
@@ -342,52 +576,38 @@ WARMSET_HD void plan_demand(Group const& g, table_reader<Policy> const& t, step_
     return;
   }
 
-  // Admission, in demand order; w.miss keeps the admitted ones.
-  u32 wanted = n_misses;
+  detail::candidate_view<Policy> const candidates{t, in.model_tick, in.row, keys};
+  u32 admitted = n_misses;
   if constexpr (Policy::admission::may_decline) {
-    clocks const now = t.now(in.row, in.model_tick);
-    u32 const n_free = h.free();
-    g.leader([&] {
-      u32 admitted = 0;
-      for (u32 j = 0; j < n_misses; ++j) {
-        u32 const i = w.miss[j];
-        u32 const index = t.index_of(in.row, p.expert[i]);
-        expert_record const& record = t.expert(index);
-        bool const accessed = (record.where & expert_word::accessed) != 0;
-        admission_question const question{t.value(index, now), age_of(now.tick, record.last), admitted,
-                                          n_free, accessed, in.in_phase};
-        p.how[i] = access_kind::declined;
-        if (t.parts().admission.admits(question)) {
-          w.miss[admitted++] = i;
-        }
-      }
-      w.position[0] = admitted;
-    });
-    wanted = w.position[0];
+    admitted = detail::admit_misses<Policy>(g, t, n_misses, promoted, candidates, w, p);
   }
 
-  detail::candidate_view<Policy> const candidates{t, in.model_tick};
-  u32 const installed =
-      detail::find_sources<Policy>(g, t, in.row, wanted, promoted, candidates, w, p);
+  detail::sources_found const sources =
+      detail::find_sources<Policy>(g, t, in.row, admitted, promoted, candidates, w, p);
+  u32 const installed = sources.found;
+  u32 const wanted = sources.wanted;
 
   g.leader([&] {
     for (u32 j = installed; j < wanted; ++j) {
       p.how[w.miss[j]] = access_kind::declined;
     }
-    // ascending expert index; steps are short
-    for (u32 j = 1; j < installed; ++j) {
-      u32 const i = w.miss[j];
-      u32 at = j;
-      for (; at != 0 && p.expert[w.miss[at - 1]] > p.expert[i]; --at) {
-        w.miss[at] = w.miss[at - 1];
-      }
-      w.miss[at] = i;
-    }
+    // ascending expert index; steps are short. expert << 16 | place: max_experts fits in 16 bits
+    u32* const sorted = w.position;
     for (u32 j = 0; j < installed; ++j) {
       u32 const i = w.miss[j];
+      u32 const key = p.expert[i] << 16 | i;
+      u32 at = j;
+      for (; at != 0 && sorted[at - 1] > key; --at) {
+        sorted[at] = sorted[at - 1];
+      }
+      sorted[at] = key;
+    }
+    for (u32 j = 0; j < installed; ++j) {
+      u32 const i = sorted[j] & 0xFFFF;
+      u32 const slot = w.source[j];
       p.how[i] = access_kind::load;
-      p.slot[i] = w.source[j];
-      p.loads[j] = {p.expert[i], w.source[j]};
+      p.slot[i] = slot;
+      p.loads[j] = {sorted[j] >> 16, slot};
     }
     p.n_loads = installed;
   });

@@ -12,6 +12,7 @@ struct speculation_input {
   u32 target;      ///< the layer's step that the hints are for: layer(row).step + 1 is the next one
   u32 max_loads;   ///< what the permit allows
   u32 model_tick;
+  phase in_phase = phase::decode;  ///< under which the hints and their loads are counted
 };
 
 /// Decides a batch of hints for one row: a pure function of (table, ids, policy). The same entry for single,
@@ -34,7 +35,7 @@ WARMSET_HD void plan_speculative(Group const& g, table_reader<Policy> const& t, 
   u32 const n_experts = t.layer(in.row).n_experts;
   bool const too_late = t.layer(in.row).step - in.target <= u32_max / 2;
   clocks const now = t.now(in.row, in.model_tick);
-  detail::candidate_view<Policy> const candidates{t, in.model_tick};
+  detail::candidate_view<Policy> const candidates{t, in.model_tick, in.row};
 
   g.leader([&] {
     p.version = h.version;
@@ -42,7 +43,7 @@ WARMSET_HD void plan_speculative(Group const& g, table_reader<Policy> const& t, 
     p.model_tick = in.model_tick;
     p.kind = plan_kind::hints;
     p.for_intent = intent::speculative;
-    p.in_phase = phase::decode;
+    p.in_phase = in.in_phase;
     p.reserved_byte = 0;
     p.n = 0;
     p.n_loads = 0;
@@ -56,8 +57,7 @@ WARMSET_HD void plan_speculative(Group const& g, table_reader<Policy> const& t, 
     p.duplicates = 0;
     p.hints_offered = n_ids;
     p.no_victim = {};
-    p.walk = {};
-    for (u32 r = 0; r < n_reasons; ++r) {
+    for (u32 r = 0; r < n_drop_reasons; ++r) {
       p.dropped[r] = 0;
     }
   });
@@ -69,6 +69,7 @@ WARMSET_HD void plan_speculative(Group const& g, table_reader<Policy> const& t, 
   u32 hint = h.free_hint;
   u32 asked = 0;
   u32 refused = 0;
+  auto walk = typename Policy::selector::walk_state{};  // each lane's own
   slot_id pending = no_slot;  // a candidate that no hint has taken yet
   bool exhausted = false;
 
@@ -160,13 +161,13 @@ WARMSET_HD void plan_speculative(Group const& g, table_reader<Policy> const& t, 
       } while (destination == u32_max && Policy::selector::asks_again);
       if (destination == u32_max && below_bound && (!any_spare || Policy::selector::asks_again)) {
         if constexpr (Policy::selector::asks_again) {
-          g.leader([&] { p.walk = {}; });
+          walk = {};
           exhausted = false;
           pending = no_slot;
         }
         while (destination == u32_max && !exhausted) {
           if (pending == no_slot) {
-            pending = t.parts().selector.next(g, candidates, p.walk);
+            pending = t.parts().selector.next(g, candidates, walk);
             exhausted = pending == no_slot;
             if (exhausted || taken(pending.value) ||
                 !detail::above_floor<Policy>(t, in.row, pending.value, w.source, n_loads)) {
@@ -202,6 +203,7 @@ WARMSET_HD void plan_speculative(Group const& g, table_reader<Policy> const& t, 
     ++n_loads;
   }
   g.leader([&] {
+    p.walk = walk;
     p.n_loads = n_loads;
     p.free_hint = hint;
     p.guard_asked = asked;

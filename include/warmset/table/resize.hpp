@@ -81,33 +81,35 @@ template <class Policy, class Enough, class Evicted>
 u32 reclaim(table_writer<Policy> const& t, u32 model_tick, plan_of<Policy> const& keep,
             Enough&& enough, Evicted&& evicted, outcome& out) {
   table_reader<Policy> const reading{t};  // outlives the view of it
-  detail::candidate_view<Policy> const candidates{reading, model_tick};
-  typename Policy::selector::walk_state walk{};
+  detail::candidate_view<Policy> const candidates{reading, model_tick, keep.row};
+  auto const is_kept = [&](u32 owner) {
+    bool kept = false;
+    for (u32 i = 0; table_writer<Policy>::row_of(owner) == keep.row && i < keep.n && !kept; ++i) {
+      kept = keep.expert[i] == table_writer<Policy>::expert_of(owner);
+    }
+    return kept;
+  };
   u32 n = 0;
   while (!enough()) {
-    slot_id const candidate = t.parts().selector.next(one_lane{}, candidates, walk);
-    if (candidate == no_slot) {
+    // a walk for each: it is applied before its eviction, as commit does
+    typename Policy::selector::walk_state walk{};
+    slot_id victim = no_slot;
+    do {
+      victim = t.parts().selector.next(one_lane{}, candidates, walk);
+    } while (victim != no_slot && is_kept(t.owner(victim.value)));
+    if (victim == no_slot) {
       break;
     }
-    u32 const owner = t.owner(candidate.value);
-    u32 const row = table_writer<Policy>::row_of(owner);
-    u32 const expert = table_writer<Policy>::expert_of(owner);
-    bool kept = false;
-    for (u32 i = 0; row == keep.row && i < keep.n && !kept; ++i) {
-      kept = keep.expert[i] == expert;
-    }
-    if (kept) {
-      continue;
-    }
-    detail::evict<Policy>(t, candidate.value, intent::demand, model_tick, out);
-    detail::make_free<Policy>(t, candidate.value);
-    evicted(row, expert);
+    u32 const owner = t.owner(victim.value);
+    t.parts().selector.apply(t, walk);
+    detail::evict<Policy>(t, victim.value, t.word(victim.value), intent::demand, model_tick, out);
+    --t.header().resident;
+    detail::make_free<Policy>(t, victim.value);
+    evicted(table_writer<Policy>::row_of(owner), table_writer<Policy>::expert_of(owner));
     ++n;
   }
-  if (n != 0) {
-    t.parts().selector.apply(t, walk);
-    ++t.header().version;
-  }
+  out.evicted[static_cast<u32>(intent::demand)] += n;
+  t.header().version += n != 0 ? 1 : 0;
   return n;
 }
 

@@ -75,10 +75,18 @@ WARMSET_HD void settle(Group const& g, table_writer<Policy> const& t, u32 const*
   }
   g.leader([&] {
     u32 kept = 0;
+    u32 plain = 0;
     u32 const n = h.in_flight;
     for (u32 j = 0; j < n; ++j) {
       u32 const slot = t.in_flight(j);
       u32 const news = arrivals[slot];
+      t.in_flight(j) = 0;
+      if (news == arrival::word(t.generation(slot), transfer::arrived) &&
+          t.word(slot) == slot_word::of(slot_state::reserved)) {
+        t.word(slot) = slot_word::of(slot_state::resident);  // nearly every transfer ends like this
+        ++plain;
+        continue;
+      }
       transfer const state = arrival::is_of(news, t.generation(slot)) ? arrival::state(news) : transfer::loading;
       if (state != transfer::arrived && state != transfer::failed) {
         t.in_flight(kept++) = slot;
@@ -115,9 +123,9 @@ WARMSET_HD void settle(Group const& g, table_writer<Policy> const& t, u32 const*
         }
       }
     }
-    for (u32 j = kept; j < n; ++j) {
-      t.in_flight(j) = 0;
-    }
+    h.reserved -= plain;
+    h.resident += plain;
+    out.arrived[static_cast<u32>(intent::demand)] += plain;
     if (kept != n) {
       h.in_flight = kept;
       ++h.version;

@@ -4,6 +4,7 @@
 #include <new>
 #include <vector>
 
+#include "../core/fixed_array.hpp"
 #include "../core/geometry.hpp"
 #include "audit.hpp"
 #include "lease.hpp"
@@ -41,6 +42,9 @@ constexpr u64 policy_fingerprint(tuning const& numbers) noexcept {
   hash = detail::hash_bytes(hash, Policy::pool::name);
   hash = detail::hash_word(hash, numbers.half_life);
   hash = detail::hash_word(hash, numbers.epoch);
+  hash = detail::hash_word(hash, numbers.sequences);
+  hash = detail::hash_word(hash, numbers.insert_bytes);
+  hash = detail::hash_word(hash, numbers.fetch_share);
   return hash;
 }
 
@@ -51,6 +55,12 @@ inline void check_numbers(tuning const& numbers) {
   }
   if (numbers.epoch == 0 || numbers.epoch > 32'768 || (numbers.epoch & (numbers.epoch - 1)) != 0) {
     throw config_error("epoch = ", numbers.epoch, " steps; a power of two between 1 and 32768 is possible");
+  }
+  if (numbers.sequences == 0 || numbers.sequences > 64) {
+    throw config_error("sequences = ", numbers.sequences, "; between 1 and 64 are possible");
+  }
+  if (numbers.fetch_share > whole_fetch_share) {
+    throw config_error("fetch_share = ", numbers.fetch_share, "; at most ", whole_fetch_share, ", all misses, is possible");
   }
 }
 
@@ -76,7 +86,7 @@ class table {
   /// @param shared_scratch  lease words of scratch slots that this pool shares with others; null = its own
   table(std::vector<layer_geometry> const& rows, pool_size size, tuning numbers = Policy::numbers,
         u32* shared_scratch = nullptr)
-      : parts_(1, components<Policy>(numbers)) {
+      : parts_(fixed_array<components<Policy>>::of_one(components<Policy>(numbers))) {
     check_numbers(numbers);
     if (rows.empty() || (!Policy::pool::spans_layers && rows.size() != 1)) {
       throw config_error("a ", Policy::pool::name, " pool of ", rows.size(), " layers is not possible");
@@ -109,9 +119,13 @@ class table {
       throw config_error("a floor of ", floor, " slots for each of ", rows.size(), " layers exceeds the capacity of ", size.capacity);
     }
 
-    shape_ = {static_cast<u32>(rows.size()), max_experts, size.reserved, scratch};
+    u64 context_bytes = 0;
+    if constexpr (contextual_score<typename Policy::score>) {
+      context_bytes = detail::round_up_16(parts_[0].score.context_bytes(max_experts));
+    }
+    shape_ = {static_cast<u32>(rows.size()), max_experts, size.reserved, scratch, context_bytes};
     bytes_ = block_layout<Policy>{shape_}.size;
-    block_.resize(static_cast<std::size_t>(bytes_ + sizeof(line) - 1) / sizeof(line));
+    block_ = fixed_array<line>(static_cast<std::size_t>(bytes_ + sizeof(line) - 1) / sizeof(line));
 
     auto* const h = new (block_.data()) block_header{};
     h->magic = block_magic;
@@ -121,14 +135,18 @@ class table {
     h->n_experts = shape_.n_experts;
     h->n_slots = shape_.n_slots;
     h->n_scratch = shape_.n_scratch;
+    h->context_bytes = shape_.context_bytes;
     h->capacity = size.capacity;
     h->speculative_slots = kept_for_hints;
     h->floor = floor;
     h->retired = size.reserved - size.capacity;
     view_ = writer{block_.data(), shape_, parts_.data(), shared_scratch};
-    reader_ = view_;
     for (u32 row = 0; row < shape_.n_layers; ++row) {
       view_.layer(row).n_experts = rows[row].n_experts;
+      view_.layer(row).id = rows[row].layer.value;
+      if constexpr (keeps_bytes<Policy>) {
+        view_.expert_bytes(row) = rows[row].expert_bytes();
+      }
     }
     for (u32 s = size.capacity; s < size.reserved; ++s) {
       view_.word(s) = slot_word::of(slot_state::retired);
@@ -136,16 +154,14 @@ class table {
   }
 
   writer const& view() noexcept { return view_; }
-  reader const& view() const noexcept { return reader_; }
-  /// The reading view, of a table that may be written.
-  reader const& reading() const noexcept { return reader_; }
+  reader const& view() const noexcept { return view_; }
 
   table(table&&) noexcept = default;
   table& operator=(table&&) noexcept = default;
 
   void const* block() const noexcept { return block_.data(); }
   u64 block_bytes() const noexcept { return bytes_; }
-  components<Policy> const& parts() const noexcept { return parts_.front(); }
+  components<Policy> const& parts() const noexcept { return parts_[0]; }
 
  private:
   /// The block is made of cache lines: zeroed, aligned, and at a stable address when the table is moved.
@@ -153,12 +169,11 @@ class table {
     unsigned char bytes[64];
   };
 
-  std::vector<components<Policy>> parts_;  // of one: an address that survives a move
-  std::vector<line> block_;
+  writer view_{};  // first: every step reads it
+  fixed_array<components<Policy>> parts_;  // of one: an address that survives a move
+  fixed_array<line> block_;
   u64 bytes_ = 0;
   table_shape shape_{};
-  writer view_{};
-  reader reader_{};
 };
 
 }  // namespace warmset::inline v0

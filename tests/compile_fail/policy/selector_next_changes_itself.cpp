@@ -8,6 +8,7 @@ using namespace warmset;
 struct my_selector {
   using pool_state = no_state;
   using slot_state = no_state;
+  using expert_state = no_state;
   struct walk_state {
     u32 cursor;
   };

@@ -1,4 +1,4 @@
-// expect: (?s)\A(?:(?!error:).)*error: static[^\n]*the selector's pool_state, slot_state and walk_state must be trivially copyable integers without padding
+// expect: (?s)\A(?:(?!error:).)*error: static[^\n]*the selector's pool_state, slot_state, expert_state and walk_state must be trivially copyable integers without padding
 // SPDX-License-Identifier: Apache-2.0
 #include "warmset/table/bundles.hpp"
 #include "warmset/table/table.hpp"
@@ -9,6 +9,7 @@ struct my_selector {
 #ifdef WARMSET_TWIN_OK
   using pool_state = no_state;
   using slot_state = no_state;
+  using expert_state = no_state;
   struct walk_state {
     u32 cursor;
   };
@@ -18,6 +19,7 @@ struct my_selector {
     u32 hand;
   };
   using slot_state = no_state;
+  using expert_state = no_state;
   struct walk_state {
     u32 cursor;
   };

@@ -40,6 +40,8 @@ class decayed_count {
     x.value = read(x, c.step);
     x.stamp = c.step;
   }
+  WARMSET_HD constexpr u32 heat_256(state const& x, clocks c) const noexcept { return read(x, c.step); }
+  WARMSET_HD constexpr void seed(state& x, u32 counts_256, clocks c) const noexcept { x = {counts_256, c.step}; }
 
  private:
   decay_table decay_;

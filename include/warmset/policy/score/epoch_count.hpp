@@ -45,6 +45,9 @@ class epoch_count {
     x.count = read(x, now);
     x.epoch = now;
   }
+  WARMSET_HD constexpr void seed(state& x, u32 counts_256, clocks c) const noexcept {
+    x = {counts_256 >> 8, c.step >> shift_};
+  }
   /// Whether this clock could have written the state; audit asks.
   WARMSET_HD constexpr bool plausible(state const& x, clocks c) const noexcept {
     return c.step - (x.epoch << shift_) <= u32_max / 2;

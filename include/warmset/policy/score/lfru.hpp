@@ -39,6 +39,9 @@ struct basic_lfru {
       x.stamp = now(c) - u32_max / 2;
     }
   }
+  WARMSET_HD constexpr void seed(state& x, u32 counts_256, clocks c) const noexcept {
+    x = {counts_256 >> 8, counts_256 >> 8 != 0 ? now(c) : 0};
+  }
 
  private:
   WARMSET_HD static constexpr u32 now(clocks c) noexcept {

@@ -34,6 +34,7 @@ struct basic_lfu {
       x.count = 0;
     }
   }
+  WARMSET_HD constexpr void seed(state& x, u32 counts_256, clocks) const noexcept { x.count = counts_256 >> 8; }
 };
 
 using lfu = basic_lfu<history::keep>;

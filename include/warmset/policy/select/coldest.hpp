@@ -11,6 +11,7 @@ namespace warmset::inline v0::select {
 struct coldest {
   using pool_state = no_state;
   using slot_state = no_state;
+  using expert_state = no_state;
   struct walk_state {
     order_key previous;
     u32 started;

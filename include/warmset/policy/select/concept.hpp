@@ -2,17 +2,18 @@
 #pragma once
 
 #include <concepts>
-#include <type_traits>
 
 #include "../../core/ids.hpp"
 #include "../../core/lanes.hpp"
+#include "../../core/plain.hpp"
+#include "../../core/spelling.hpp"
 #include "../../core/tuning.hpp"
 
 namespace warmset::inline v0 {
 
-/// The order in which slots are offered for eviction. A selector has state per pool and per slot (both in
-/// the table's block), a const walk that yields candidates in eviction order, and `apply`, by which commit
-/// takes over what the walk did to the state (a moved hand, cleared bits).
+/// The order in which slots are offered for eviction. A selector has state per pool, per slot and per expert
+/// (all in the table's block), a const walk that yields candidates in eviction order, and `apply`, by which
+/// commit takes over what the walk did to the state (a moved hand, cleared bits).
 ///
 /// What a selector sees is a `Slots` view of the table:
 ///
@@ -21,26 +22,27 @@ namespace warmset::inline v0 {
 /// | `size()` | slots 0 … size()-1 may be candidates |
 /// | `evictable(s)` | resident, demanded at least once, not leased, not pinned, not draining |
 /// | `lower_to(s, best)` | lowers `best` to the slot's order_key (score, then age, then slot) where that is smaller |
-/// | `selector_pool()`, `selector_slot(s)` | the selector's own state; writable only in hooks |
+/// | `expert_index(s)`, `expert_count()` | the expert in slot s, among the pool's experts 0 … expert_count()-1 |
+/// | `selector_pool()`, `selector_slot(s)`, `selector_expert(index)` | the selector's own state; writable only in hooks |
+///
+/// Hooks see all of it but `lower_to`.
 ///
 /// Members of a selector `S`:
 ///
 /// | member | meaning |
 /// |---|---|
-/// | `pool_state`, `slot_state`, `walk_state` | trivially copyable integers; all-zero = nothing yet |
-/// | `next(group, slots, walk) -> slot_id` | the next candidate, or no_slot. Plan asks again where it cannot use one |
-/// | `apply(slots, walk)` | commit's share of the walk |
+/// | `pool_state`, `slot_state`, `expert_state`, `walk_state` | trivially copyable integers; all-zero = nothing yet; `no_state` costs nothing. What experts leave behind outlives their slots |
+/// | `next(group, slots, walk) -> slot_id` | the next candidate, each once, or no_slot. Plan asks again where it cannot use one |
+/// | `apply(slots, walk)` | commit's share of the walk, up to the last candidate; before the first of its evictions |
 /// | `on_touch(slots, s)` | a demand used the expert in slot s; the first touch after an install makes it a candidate |
-/// | `on_remove(slots, s)` | the slot's expert is gone |
+/// | `on_remove(slots, s)` | the slot's expert is going: evicted, dropped or failed, touched or not |
 /// | `consistent(slots, n, listed)` | optional: whether the state fits the slots that were touched since their install |
 /// | `asks_again` | whether speculation goes on to the next candidate when the guard refuses one |
 /// | `host_only` | whether `next` needs one lane |
 /// | `name` | as reports and the command line spell it |
 namespace select_detail {
 
-template <class T>
-concept plain_state = std::is_trivially_copyable_v<T> &&
-                      (std::is_empty_v<T> || std::has_unique_object_representations_v<T>);
+using warmset::spelling;
 
 /// The smallest Slots view; concept checks use it.
 template <class S>
@@ -50,14 +52,19 @@ struct slots_archetype {
   WARMSET_HD constexpr void lower_to(u32, order_key&) const noexcept {}
   WARMSET_HD typename S::pool_state& selector_pool() const noexcept { return *pool; }
   WARMSET_HD typename S::slot_state& selector_slot(u32) const noexcept { return *slot; }
+  WARMSET_HD typename S::expert_state& selector_expert(u32) const noexcept { return *expert; }
+  WARMSET_HD constexpr u32 expert_index(u32) const noexcept { return 0; }
+  WARMSET_HD constexpr u32 expert_count() const noexcept { return 0; }
   typename S::pool_state* pool;
   typename S::slot_state* slot;
+  typename S::expert_state* expert;
 };
 
 template <class S>
-concept has_plain_states = plain_state<typename S::pool_state> &&
-                           plain_state<typename S::slot_state> &&
-                           std::is_trivially_copyable_v<typename S::walk_state>;
+concept has_plain_states = detail::plain_state<typename S::pool_state> &&
+                           detail::plain_state<typename S::slot_state> &&
+                           detail::plain_state<typename S::expert_state> &&
+                           detail::is_bytes<typename S::walk_state>;
 
 template <class S>
 concept has_const_walk =

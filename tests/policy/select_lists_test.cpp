@@ -6,13 +6,13 @@
 
 using namespace warmset;
 
-TEST_CASE("lru_list conforms", "[policy][select]") {
-  conformance::check_selector<select::lru_list>(true);
-}
+namespace {
 
-TEST_CASE("lru_list decides as coldest over lru does", "[policy][select][B21][R15]") {
-  using scan = bundles::of<score::lru>;
-  using list = bundles::of<score::lru, select::lru_list>;
+/// Random operations on two tables that differ in the selector alone: `List` walks, `coldest` over `Score` looks.
+template <class Score, class List>
+void check_decides_as_scan() {
+  using scan = bundles::of<Score>;
+  using list = bundles::of<Score, List>;
   kit::table_config config{.n_experts = 60, .k = 4, .reserved = 24, .capacity = 24};
   kit::table_under_test_of<scan> a(config);
   kit::table_under_test_of<list> b(config);
@@ -25,8 +25,8 @@ TEST_CASE("lru_list decides as coldest over lru does", "[policy][select][B21][R1
     outcome y{};
     switch (o.what) {
       case kit::operation::kind::demand: {
-        auto const p = a.plan_demand(0, o.ids, o.type, phase::decode, 0);
-        REQUIRE(p == b.plan_demand(0, o.ids, o.type, phase::decode, 0));
+        auto const p = a.plan_demand(0, o.ids, o.type, phase::decode, 0, {});
+        REQUIRE(p == b.plan_demand(0, o.ids, o.type, phase::decode, 0, {}));
         REQUIRE(a.commit(false, x) == b.commit(false, y));
         if (o.hold && holds.size() < 3 && p.kind != plan_kind::busy) {
           holds.push_back(a.leased_slots());
@@ -61,9 +61,27 @@ TEST_CASE("lru_list decides as coldest over lru does", "[policy][select][B21][R1
     if (i % 64 == 0) {
       auto left = a.state();
       auto right = b.state();
-      right.oldest_first.clear();
+      right.selector = {};
       REQUIRE(left == right);
       REQUIRE(b.audit());
     }
   }
+}
+
+}  // namespace
+
+TEST_CASE("lru_list conforms", "[policy][select]") {
+  conformance::check_selector<select::lru_list>(true);
+}
+
+TEST_CASE("fifo_list conforms", "[policy][select]") {
+  conformance::check_selector<select::fifo_list>(false);
+}
+
+TEST_CASE("lru_list decides as coldest over lru does", "[policy][select][B21][R15]") {
+  check_decides_as_scan<score::lru, select::lru_list>();
+}
+
+TEST_CASE("fifo_list decides as coldest over fifo does", "[policy][select]") {
+  check_decides_as_scan<score::fifo, select::fifo_list>();
 }

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "../../core/ids.hpp"
+
+namespace warmset::inline v0::select {
+
+/// Ends of a doubly linked queue that runs through its members' own states. A link is an index + 1;
+/// 0 = none, so that all-zero bytes are an empty queue.
+struct queue_ends {
+  u32 oldest;
+  u32 newest;
+};
+
+/// A member's links. All-zero outside every queue, and in the only member of one.
+struct queue_links {
+  u32 older;
+  u32 newer;
+};
+
+/// The links of slots, which a selector keeps in its slot_state, or as it.
+template <class Slots>
+WARMSET_HD constexpr auto slot_links(Slots const& slots) noexcept {
+  return [&slots](u32 link) -> auto& { return slots.selector_slot(link - 1); };
+}
+
+/// The same of experts and expert_state.
+template <class Slots>
+WARMSET_HD constexpr auto expert_links(Slots const& slots) noexcept {
+  return [&slots](u32 link) -> auto& { return slots.selector_expert(link - 1); };
+}
+
+/// Whether a member of this queue or of none is in it. O(1).
+WARMSET_HD constexpr bool is_linked(queue_ends const& ends, u32 link, queue_links const& mine) noexcept {
+  return mine.newer != 0 || ends.newest == link;
+}
+
+/// Makes the member of this link, which is in no queue, the newest. O(1).
+template <class At>
+WARMSET_HD constexpr void push_newest(queue_ends& ends, u32 link, At const& at) noexcept {
+  at(link).older = ends.newest;
+  at(link).newer = 0;
+  (ends.newest != 0 ? at(ends.newest).newer : ends.oldest) = link;
+  ends.newest = link;
+}
+
+/// Takes a member of this queue out of it. O(1).
+template <class At>
+WARMSET_HD constexpr void unlink(queue_ends& ends, u32 link, At const& at) noexcept {
+  auto& mine = at(link);
+  (mine.older != 0 ? at(mine.older).newer : ends.oldest) = mine.newer;
+  (mine.newer != 0 ? at(mine.newer).older : ends.newest) = mine.older;
+  mine.older = 0;
+  mine.newer = 0;
+}
+
+/// Members of the queue; u32_max where its links do not agree, leave 1 … n, or reach one that `belongs(link)`
+/// denies. The bytes may be anything. O(members).
+template <class At, class Belongs>
+constexpr u32 checked_length(queue_ends const& ends, u32 n, At const& at, Belongs const& belongs) {
+  u32 length = 0;
+  u32 previous = 0;
+  for (u32 link = ends.oldest; link != 0; link = at(link).newer) {
+    if (link > n || ++length > n || at(link).older != previous || !belongs(link)) {
+      return u32_max;
+    }
+    previous = link;
+  }
+  return previous == ends.newest ? length : u32_max;
+}
+
+/// A walk over the members of one queue and then of another, oldest first.
+struct two_queue_walk {
+  u32 cursor;  ///< link of the next member
+  u32 stage;   ///< 0 = not begun, else the queue that the cursor is in
+};
+
+/// The next evictable slot of the walk. O(1) and one look more per slot that may not go.
+template <class Slots>
+WARMSET_HD constexpr slot_id next_of_two(queue_ends const& first, queue_ends const& second,
+                                         Slots const& slots, two_queue_walk& walk) {
+  if (walk.stage == 0) {
+    walk = {first.oldest, 1};
+  }
+  for (;;) {
+    while (walk.cursor != 0) {
+      u32 const slot = walk.cursor - 1;
+      walk.cursor = slots.selector_slot(slot).newer;
+      if (slots.evictable(slot)) {
+        return slot_id{slot};
+      }
+    }
+    if (walk.stage == 2) {
+      return no_slot;
+    }
+    walk = {second.oldest, 2};
+  }
+}
+
+}  // namespace warmset::inline v0::select
