@@ -10,6 +10,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 
+#include <span>
 #include <utility>
 #include <vector>
 

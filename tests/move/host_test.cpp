@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
 
 using namespace warmset;
 using namespace warmset_test;
@@ -47,6 +48,91 @@ TEST_CASE("host conforms", "[move]") {
 TEST_CASE("host conforms over a slow link", "[move]") {
   backend_conforms(
       [] { return move::host{{.bytes_per_tick = 97, .latency = 3, .ticks_per_poll = 5}}; });
+}
+
+TEST_CASE("host conforms in batches, over a staging ring, and beside another on one driver",
+          "[move]") {
+  backend_conforms(
+      [] { return move::host{{.bytes_per_tick = 50, .latency = 3, .batches = true}}; });
+  backend_conforms([] {
+    return move::host{{.bytes_per_tick = 97,
+                       .ticks_per_poll = 5,
+                       .pageable_source = true,
+                       .staging_slots = 2,
+                       .staging_rate = 50}};
+  });
+  auto const driver = move::shared_driver::make({move::link_model{}});
+  move::host other{{}, move::patterned_source{}, driver};
+  geometry const model = two_groups();
+  std::vector<pool_site> const sites = make_sites(model, 4, 2);
+  other.open(model, sites);
+  std::vector<transfer_order> const one = {order_of(1, 7, 2, 9)};
+  other.start(0, one);
+  backend_conforms([&] { return move::host{{}, move::patterned_source{}, driver}; });
+  CHECK(fault_of(other, 0, one[0], 1) == read_fault::none);
+  CHECK(driver->memory().ledger(0).held() == other.ledger().allocated);
+}
+
+TEST_CASE("a failing completion, publication, launch or release fails the expert alone", "[move]") {
+  using move::fault_point;
+  for (fault_point p :
+       {fault_point::launch, fault_point::event, fault_point::publish, fault_point::release}) {
+    CAPTURE(name_of(p));
+    opened o{by_hand};
+    o.start(0, {order_of(1, 1, 0, 1), order_of(1, 3, 1, 1), order_of(1, 5, 2, 1)});
+    o.backend.advance_to_idle();
+    u64 const passed = o.backend.driver().faults().passed(p);
+    o.backend.driver().faults().schedule(p, move::failure_schedule::nth(passed));
+    transfer_order const first = order_of(1, 9, 0, 2);
+    transfer_order const second = order_of(1, 11, 1, 2);
+    o.start(0, {first, second});
+    o.backend.advance_to_idle();
+    // a word that could not be written is written by the next poll
+    CHECK(word_of(o.backend, 0, 0) ==
+          (p == fault_point::publish ? transfer::loading : transfer::failed));
+    CHECK(o.backend.ledger().balances());
+    o.backend.poll();
+    CHECK(word_of(o.backend, 0, 0) == transfer::failed);
+    CHECK(word_of(o.backend, 0, 1) == transfer::arrived);
+    for (u32 bank = 0; bank < 3; ++bank) {
+      CHECK(fault_of(o.backend, 0, second, bank) == read_fault::none);
+    }
+    // what could not be launched or given up lies there as it was
+    bool const is_old = p == fault_point::launch || p == fault_point::release;
+    CHECK(fault_of(o.backend, 0, first, 0) ==
+          (is_old ? read_fault::other_expert : read_fault::none));
+    CHECK(fault_of(o.backend, 0, order_of(1, 1, 0, 1), 0) ==
+          (is_old ? read_fault::none : read_fault::other_expert));
+    CHECK(o.backend.driver().faults().struck() == 1);
+    CHECK(o.backend.ledger().transfers.failed == 1);
+    CHECK(o.backend.ledger().balances());
+    // and the slot works
+    o.start(0, {order_of(1, 12, 0, 3)});
+    o.backend.advance_to_idle();
+    CHECK(word_of(o.backend, 0, 0) == transfer::arrived);
+  }
+}
+
+TEST_CASE("bytes go through the staging ring, piece by piece", "[move]") {
+  opened o{{.bytes_per_tick = 1,
+            .ticks_per_poll = 0,
+            .pageable_source = true,
+            .staging_slots = 2,
+            .staging_rate = 2}};
+  CHECK(o.backend.degraded() == reason::pageable);
+  CHECK(o.backend.ledger().staging == 2 * 33);
+  std::vector<transfer_order> const orders = {order_of(1, 1, 0, 1), order_of(1, 2, 1, 1),
+                                              order_of(1, 3, 2, 1)};
+  o.start(0, orders);  // one run, staged expert by expert
+  CHECK(o.backend.ledger().copies.issued == 9);
+  CHECK(o.backend.ledger().merged == 2);
+  CHECK(o.backend.advance_to_idle() == 12 + 3 * 44);  // the first piece is staged before
+  for (transfer_order const& order : orders) {
+    for (u32 bank = 0; bank < 3; ++bank) {
+      CHECK(fault_of(o.backend, 0, order, bank) == read_fault::none);
+    }
+  }
+  CHECK(o.backend.driver().memory().ledger(move::host_tier).held() == 66);
 }
 
 TEST_CASE("host over spans conforms", "[move]") {

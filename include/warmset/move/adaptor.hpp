@@ -37,7 +37,7 @@ transfer end_of(B const& b, u32 pool, slot_id slot, u32 generation) noexcept {
 template <class Flight>
 class flight_list {
  public:
-  void open(std::span<pool_site const> sites) {
+  void open(array_view<pool_site const> sites) {
     std::size_t n = 0;
     for (pool_site const& site : sites) {
       n += site.n_words();

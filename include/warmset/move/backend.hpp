@@ -2,14 +2,44 @@
 #pragma once
 
 #include <concepts>
-#include <span>
 #include <utility>
 #include <vector>
 
+#include "../core/array_view.hpp"
 #include "../core/arrival.hpp"
+#include "../core/fixed_array.hpp"
 #include "../core/geometry.hpp"
 
 namespace warmset::inline v0 {
+
+namespace move {
+
+/// Where bytes lie, as far as it decides who may touch them.
+enum class memory_kind : u8 {
+  device,    ///< kernels and copies of one device
+  pinned,    ///< host memory that copies take as it is
+  mapped,    ///< pinned, and kernels read and write it
+  pageable,  ///< host memory that copies must stage
+};
+
+constexpr bool is_host_readable(memory_kind k) noexcept {
+  return k != memory_kind::device;
+}
+constexpr bool is_kernel_readable(memory_kind k) noexcept {
+  return k == memory_kind::device || k == memory_kind::mapped;
+}
+
+/// The memory in which a backend keeps its slots: its `slot_memory`, or device memory.
+template <class B>
+constexpr memory_kind slot_memory_of() noexcept {
+  if constexpr (requires { B::slot_memory; }) {
+    return B::slot_memory;
+  } else {
+    return memory_kind::device;
+  }
+}
+
+}  // namespace move
 
 /// One expert that is to be brought into one slot: what commit decided and a backend carries out.
 /// `slot` is local to the pool; from the pool's n_slots on it is a scratch slot. `generation` is
@@ -50,18 +80,26 @@ struct pool_site {
 class group_layout {
  public:
   static constexpr u64 alignment = 256;
+  static constexpr u64 max_bytes = u64{1} << 60;
 
   group_layout() = default;
 
+  /// Throws config_error where a group takes more than `max_bytes`: no sum wraps.
+  ///
   /// @param n_slots  slots of all pools of the group
   template <class Bytes>
   group_layout(std::vector<Bytes> bank_bytes, u32 n_slots, u32 n_scratch, u64 tail_bytes)
       : stride_(std::move(bank_bytes)), n_slots_(n_slots), n_scratch_(n_scratch) {
+    u64 const slots = u64{n_slots} + n_scratch;
     u64 at = 0;
     begin_.reserve(stride_.size() + 1);
     for (u64 stride : stride_) {
       begin_.push_back(at);
-      at += (u64{n_slots} + n_scratch) * stride + tail_bytes;
+      if (at > max_bytes || tail_bytes > max_bytes || (slots != 0 && stride > max_bytes / slots)) {
+        throw config_error("a bank of ", slots, " slots of ", stride, " bytes and a tail of ", tail_bytes,
+                           " bytes is more than memory can be");
+      }
+      at += slots * stride + tail_bytes;
       at = (at + alignment - 1) / alignment * alignment;
     }
     begin_.push_back(at);
@@ -71,7 +109,7 @@ class group_layout {
   u32 n_slots() const noexcept { return n_slots_; }
   u32 n_scratch() const noexcept { return n_scratch_; }
   /// Bytes of the whole allocation: slots, scratch and tails of all banks.
-  u64 bytes() const noexcept { return begin_.empty() ? 0 : begin_.back(); }
+  u64 bytes() const noexcept { return begin_.size() == 0 ? 0 : begin_[begin_.size() - 1]; }
   /// Bytes of one expert in the bank.
   u64 stride(u32 bank) const noexcept { return stride_[bank]; }
   /// Offset of a slot of the bank, given by its index in it (pool_site::bank_index).
@@ -93,7 +131,7 @@ class group_layout {
 /// scratch that does not follow the slots or that pools of one group see differently. O(pools +
 /// layers).
 template <class Group = geometry_group>
-void check_sites(geometry const& model, std::span<pool_site const> sites) {
+void check_sites(geometry const& model, array_view<pool_site const> sites) {
   std::vector<Group> const groups = model.groups<Group>();
   struct progress {
     u32 next_slot = 0;
@@ -154,10 +192,10 @@ void check_sites(geometry const& model, std::span<pool_site const> sites) {
 
 /// The layout of each group for these sites, in the order of geometry::groups(). A group without a
 /// pool has no slots.
-template <class Layout = group_layout>
-std::vector<Layout> layouts_of(geometry const& model, std::span<pool_site const> sites,
+template <class Layout = group_layout, class Group = geometry_group>
+std::vector<Layout> layouts_of(geometry const& model, array_view<pool_site const> sites,
                                u64 tail_bytes) {
-  auto const groups = model.groups();
+  std::vector<Group> const groups = model.groups<Group>();
   std::vector<Layout> result(groups.size());
   for (pool_site const& site : sites) {
     if (result[site.group].n_banks() == 0) {
@@ -170,8 +208,14 @@ std::vector<Layout> layouts_of(geometry const& model, std::span<pool_site const>
 
 namespace move_detail {
 
+/// As std::destructible, which proves first that B is complete: that costs more than all the rest.
 template <class B>
-concept opens_once = requires(B& b, geometry const& model, std::span<pool_site const> sites) {
+concept is_destroyed_without_throwing = requires(B& b) {
+  { b.~B() } noexcept;
+};
+
+template <class B>
+concept opens_once = requires(B& b, geometry const& model, array_view<pool_site const> sites) {
   { b.open(model, sites) } -> std::same_as<void>;
 };
 
@@ -188,7 +232,7 @@ concept shows_arrivals = requires(B const& b, u32 pool) {
 };
 
 template <class B>
-concept starts_without_throwing = requires(B& b, u32 pool, std::span<transfer_order const> orders) {
+concept starts_without_throwing = requires(B& b, u32 pool, array_view<transfer_order const> orders) {
   { b.start(pool, orders) }
   noexcept->std::same_as<void>;
 };
@@ -205,6 +249,10 @@ concept closes_without_throwing = requires(B& b) {
   noexcept->std::same_as<void>;
 };
 
+/// A scheduler that may read cached memory from the host goes round the cache.
+template <class B>
+concept hides_slots_from_the_host = !move::is_host_readable(move::slot_memory_of<B>());
+
 }  // namespace move_detail
 
 /// What moves experts' bytes into slots. It owns the bytes and the arrival words and never sees the
@@ -219,6 +267,7 @@ concept closes_without_throwing = requires(B& b) {
 ///   of the order's generation; after **all** banks `arrived`; or `failed`, once no bank of the
 ///   expert is under way any more. A failure is a published word and nothing else.
 /// - `poll()`: publishes what has completed by now.
+/// - `slot_memory` (static, optional): where the slots lie; never host-readable memory.
 /// - `close()`: no byte is written after it; what had not arrived is published as failed.
 ///   Idempotent; the destructor does it.
 ///
@@ -227,9 +276,10 @@ concept closes_without_throwing = requires(B& b) {
 /// slot whose word says `loading`. No member but close waits for a device.
 template <class B>
 concept move_backend =
-    std::destructible<B> && move_detail::opens_once<B> && move_detail::says_its_tail<B> &&
+    move_detail::is_destroyed_without_throwing<B> && move_detail::opens_once<B> && move_detail::says_its_tail<B> &&
     move_detail::shows_arrivals<B> && move_detail::starts_without_throwing<B> &&
-    move_detail::polls_without_throwing<B> && move_detail::closes_without_throwing<B>;
+    move_detail::polls_without_throwing<B> && move_detail::closes_without_throwing<B> &&
+    move_detail::hides_slots_from_the_host<B>;
 
 namespace move::detail {
 
@@ -239,20 +289,20 @@ class arrival_words {
   /// Allocates n_words() per site, all zero. O(words).
   template <class Sites>
   void open(Sites const& sites) {
-    std::vector<std::size_t> first;
-    first.reserve(sites.size() + 1);
+    fixed_array<std::size_t> first(sites.size() + 1);
+    std::size_t i = 0;
     std::size_t n = 0;
     for (auto const& site : sites) {
-      first.push_back(n);
+      first[i++] = n;
       n += site.n_words();
     }
-    first.push_back(n);
-    std::vector<u32> words(n, 0u);
-    words_.swap(words);
-    first_.swap(first);
+    first[sites.size()] = n;
+    fixed_array<u32> words(n);
+    words_ = static_cast<fixed_array<u32>&&>(words);
+    first_ = static_cast<fixed_array<std::size_t>&&>(first);
   }
 
-  u32 n_pools() const noexcept { return first_.empty() ? 0 : static_cast<u32>(first_.size() - 1); }
+  u32 n_pools() const noexcept { return first_.size() == 0 ? 0 : static_cast<u32>(first_.size() - 1); }
   std::size_t size() const noexcept { return words_.size(); }
   bool has(u32 pool, slot_id slot) const noexcept {
     return pool < n_pools() && slot.value < first_[pool + 1] - first_[pool];
@@ -282,8 +332,8 @@ class arrival_words {
   }
 
  private:
-  std::vector<u32> words_;
-  std::vector<std::size_t> first_;
+  fixed_array<u32> words_;
+  fixed_array<std::size_t> first_;
 };
 
 }  // namespace move::detail

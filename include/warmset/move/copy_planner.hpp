@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <span>
-
 #include "backend.hpp"
+#include "link.hpp"
 
 namespace warmset::inline v0 {
 namespace move {
@@ -22,10 +21,6 @@ struct copy_entry {
   u64 bytes;
 };
 
-/// Smallest copy that counts as large. Batches of a driver take a slow path for all entries when
-/// one is small.
-inline constexpr u64 large_copy_bytes = u64{256} << 10;
-
 /// What plan_copies made of some orders. The entries [0, n_large) are one batch and
 /// [n_large, n_large + n_small) another; either may be empty.
 struct copy_plan {
@@ -43,7 +38,7 @@ struct copy_plan {
 namespace detail {
 
 /// Orders from `first` on that continue each other in expert and slot. O(length).
-inline u32 run_length(std::span<transfer_order const> orders, u32 first, pool_site const& site,
+inline u32 run_length(array_view<transfer_order const> orders, u32 first, pool_site const& site,
                       u32 limit) noexcept {
   u32 n = 1;
   while (first + n < limit) {
@@ -58,17 +53,15 @@ inline u32 run_length(std::span<transfer_order const> orders, u32 first, pool_si
   return n;
 }
 
-inline copy_plan count_copies(std::span<transfer_order const> orders, pool_site const& site,
+inline copy_plan count_copies(array_view<transfer_order const> orders, pool_site const& site,
                               group_layout const& layout, u64 large_from, u32 limit) noexcept {
   copy_plan plan{limit, 0, 0, 0, 0};
   for (u32 first = 0; first < limit;) {
     u32 const n = run_length(orders, first, site, limit);
     for (u32 bank = 0; bank < layout.n_banks(); ++bank) {
       u64 const bytes = n * layout.stride(bank);
-      if (bytes != 0) {
-        ++(bytes >= large_from ? plan.n_large : plan.n_small);
-        plan.bytes += bytes;
-      }
+      ++(bytes >= large_from ? plan.n_large : plan.n_small);
+      plan.bytes += bytes;
     }
     ++plan.n_runs;
     first += n;
@@ -79,7 +72,7 @@ inline copy_plan count_copies(std::span<transfer_order const> orders, pool_site 
 }  // namespace detail
 
 /// What plan_copies would make of these orders, without an array. O(orders · banks).
-inline copy_plan count_copies(std::span<transfer_order const> orders, pool_site const& site,
+inline copy_plan count_copies(array_view<transfer_order const> orders, pool_site const& site,
                               group_layout const& layout,
                               u64 large_from = large_copy_bytes) noexcept {
   return detail::count_copies(orders, site, layout, large_from, static_cast<u32>(orders.size()));
@@ -87,17 +80,16 @@ inline copy_plan count_copies(std::span<transfer_order const> orders, pool_site 
 
 /// Turns orders of one pool into copies: one per bank, and one for all of neighbouring experts that
 /// go to neighbouring slots. Entries of at least `large_from` bytes never share a batch with
-/// smaller ones. Within a batch the copies of earlier orders come first. A bank of no bytes needs
-/// no copy.
+/// smaller ones. Within a batch the copies of earlier orders come first.
 ///
 /// @param orders  in ascending expert index, as start gets them
 /// @param out     takes orders · banks entries at most; where it is shorter, as many of the first
 ///                orders are planned as are certain to fit, and `n_orders` says how many
 ///
 /// Errors: none. Does not allocate or wait. Complexity: O(orders · banks).
-inline copy_plan plan_copies(std::span<transfer_order const> orders, pool_site const& site,
+inline copy_plan plan_copies(array_view<transfer_order const> orders, pool_site const& site,
                              group_layout const& layout, u64 large_from,
-                             std::span<copy_entry> out) noexcept {
+                             array_view<copy_entry> out) noexcept {
   u32 const n_banks = layout.n_banks();
   u64 const room = n_banks == 0 ? 0 : out.size() / n_banks;
   u32 const limit = static_cast<u32>(min_of(u64{orders.size()}, room));
@@ -110,9 +102,6 @@ inline copy_plan plan_copies(std::span<transfer_order const> orders, pool_site c
     u32 const index = site.bank_index(order.slot);
     for (u32 bank = 0; bank < n_banks; ++bank) {
       u64 const stride = layout.stride(bank);
-      if (stride == 0) {
-        continue;
-      }
       u64 const bytes = n * stride;
       u32& at = bytes >= large_from ? next_large : next_small;
       out[at++] = {order.expert.layer,

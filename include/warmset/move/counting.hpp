@@ -42,7 +42,7 @@ class counting {
 
   u64 tail_bytes() const noexcept { return inner_.tail_bytes(); }
 
-  void open(geometry const& model, std::span<pool_site const> sites) {
+  void open(geometry const& model, array_view<pool_site const> sites) {
     std::vector<geometry_group> const groups = model.groups();
     for (pool_site const& site : sites) {
       if (site.group >= groups.size()) {
@@ -60,7 +60,7 @@ class counting {
 
   u32 const* arrivals(u32 pool) const noexcept { return inner_.arrivals(pool); }
 
-  void start(u32 pool, std::span<transfer_order const> orders) noexcept {
+  void start(u32 pool, array_view<transfer_order const> orders) noexcept {
     take_in();  // before a slot's next transfer hides how its last one ended
     group_layout const& layout = layouts_[sites_[pool].group];
     copy_plan const plan = count_copies(orders, sites_[pool], layout, large_copy_);

@@ -29,7 +29,7 @@ class external {
 
   u32 const* arrivals(u32 pool) const noexcept { return words_.of(pool); }
 
-  void start(u32 pool, std::span<transfer_order const> orders) noexcept {
+  void start(u32 pool, array_view<transfer_order const> orders) noexcept {
     u32* const words = words_.of(pool);
     for (transfer_order const& order : orders) {
       words[order.slot.value] = arrival::word(order.generation, transfer::loading);
@@ -84,7 +84,7 @@ class immediate {
 
   u32 const* arrivals(u32 pool) const noexcept { return words_.of(pool); }
 
-  void start(u32 pool, std::span<transfer_order const> orders) noexcept {
+  void start(u32 pool, array_view<transfer_order const> orders) noexcept {
     u32* const words = words_.of(pool);
     for (transfer_order const& order : orders) {
       words[order.slot.value] = arrival::word(order.generation, transfer::arrived);

@@ -3,47 +3,10 @@
 
 #include "adaptor.hpp"
 #include "external.hpp"
+#include "failure_schedule.hpp"
 
 namespace warmset::inline v0 {
 namespace move {
-
-/// Which transfers a failing adaptor lets fail, by their number from 0 in the order of their start.
-/// Integers only: the same numbers fail in every run.
-struct failure_schedule {
-  enum class moment : u8 {
-    at_end,    ///< the bytes move; the word then says failed instead of arrived
-    at_start,  ///< no byte moves and the word says failed when start returns
-  };
-
-  u64 first = u64_max;  ///< the first that fails
-  u64 every = 0;        ///< and each so many after it; 0 = no other
-  u32 chance = 0;       ///< besides, each fails with probability chance / 65536
-  u64 seed = 0;
-  moment when = moment::at_end;
-
-  static constexpr failure_schedule nth(u64 n, moment when = moment::at_end) noexcept {
-    return {n, 0, 0, 0, when};
-  }
-  static constexpr failure_schedule all(moment when = moment::at_end) noexcept {
-    return {0, 1, 0, 0, when};
-  }
-  static constexpr failure_schedule random(u64 seed, u32 chance_of_65536,
-                                           moment when = moment::at_end) noexcept {
-    return {u64_max, 0, chance_of_65536, seed, when};
-  }
-
-  /// Whether transfer `n` fails. Pure. O(1).
-  constexpr bool fails(u64 n) const noexcept {
-    if (n == first || (n > first && every != 0 && (n - first) % every == 0)) {
-      return true;
-    }
-    u64 x = seed + (n + 1) * 0x9E37'79B9'7F4A'7C15ull;
-    x = (x ^ x >> 30) * 0xBF58'476D'1CE4'E5B9ull;
-    x = (x ^ x >> 27) * 0x94D0'49BB'1331'11EBull;
-    x ^= x >> 31;
-    return (x & 0xFFFF) < chance;
-  }
-};
 
 /// A backend some of whose transfers fail, by a schedule.
 ///
@@ -58,7 +21,7 @@ class failing {
 
   u64 tail_bytes() const noexcept { return inner_.tail_bytes(); }
 
-  void open(geometry const& model, std::span<pool_site const> sites) {
+  void open(geometry const& model, array_view<pool_site const> sites) {
     words_.open(sites);
     flights_.open(sites);
     inner_.open(model, sites);
@@ -66,7 +29,7 @@ class failing {
 
   u32 const* arrivals(u32 pool) const noexcept { return words_.of(pool); }
 
-  void start(u32 pool, std::span<transfer_order const> orders) noexcept {
+  void start(u32 pool, array_view<transfer_order const> orders) noexcept {
     std::size_t first = 0;  // of the orders not yet handed on
     for (std::size_t i = 0; i < orders.size(); ++i) {
       transfer_order const& order = orders[i];
@@ -118,7 +81,7 @@ class failing {
     bool doomed;
   };
 
-  void hand_on(u32 pool, std::span<transfer_order const> orders) noexcept {
+  void hand_on(u32 pool, array_view<transfer_order const> orders) noexcept {
     if (!orders.empty()) {
       inner_.start(pool, orders);
     }

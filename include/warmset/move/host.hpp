@@ -3,99 +3,22 @@
 
 #include <cstddef>
 #include <cstring>
+#include <new>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "backend.hpp"
 #include "copy_planner.hpp"
+#include "host_flights.hpp"
+#include "host_options.hpp"
+#include "host_reads.hpp"
+#include "host_slots.hpp"
+#include "host_staging.hpp"
 #include "source.hpp"
 
 namespace warmset::inline v0 {
 namespace move {
-
-/// The link of a host backend and how its clock runs. Ticks are virtual and have no length.
-struct host_options {
-  u64 bytes_per_tick = u64_max;       ///< bandwidth
-  u64 latency = 0;                    ///< ticks that every copy takes besides its bytes
-  u64 ticks_per_poll = 1;             ///< what poll advances the clock by; 0 = nothing
-  u64 large_copy = large_copy_bytes;  ///< smallest copy of the large batch
-  u64 tail_bytes = 0;                 ///< zeroed bytes behind each bank
-  bool compare_bytes = true;          ///< reads compare every byte with the source
-};
-
-/// What was wrong with a read of a slot.
-enum class read_fault : u8 {
-  none,
-  out_of_range,      ///< no such pool, slot or bank
-  empty,             ///< nothing was ever copied there
-  torn,              ///< a copy was writing it
-  poisoned,          ///< a copy into it failed
-  other_expert,      ///< it holds another expert
-  other_generation,  ///< it holds this expert, brought there by another transfer
-  other_bytes,       ///< its bytes are not the source's
-  changed,           ///< it was written between the read's begin and end
-  closed,            ///< the backend was closed before the read ran
-};
-
-inline constexpr u32 n_read_faults = 10;
-
-constexpr char const* name_of(read_fault f) noexcept {
-  constexpr char const* names[n_read_faults] = {
-      "none",         "out_of_range",     "empty",       "torn",    "poisoned",
-      "other_expert", "other_generation", "other_bytes", "changed", "closed"};
-  return static_cast<u32>(f) < n_read_faults ? names[static_cast<u32>(f)] : "unknown";
-}
-
-/// Bytes of one bank of a slot, or why they are not what the reader claimed.
-struct [[nodiscard]] read_result {
-  std::span<std::byte const> bytes;
-  read_fault fault = read_fault::none;
-  explicit operator bool() const noexcept { return fault == read_fault::none; }
-};
-
-/// What a read claims to find.
-struct read_claim {
-  u32 pool;
-  slot_id slot;
-  expert_key expert;
-  u32 generation;
-  u32 bank;
-};
-
-/// How a deferred read ended.
-struct read_report {
-  u32 ticket;
-  read_claim claim;
-  read_fault fault;
-  u64 begin;  ///< tick
-  u64 end;
-};
-
-/// Amounts of one unit: issued = completed + failed + in_flight, at every moment.
-struct ledger_line {
-  u64 issued = 0;
-  u64 completed = 0;
-  u64 failed = 0;
-  u64 in_flight = 0;
-  bool balances() const noexcept { return issued == completed + failed + in_flight; }
-  bool operator==(ledger_line const&) const = default;
-};
-
-/// What a host backend allocated and moved.
-struct move_ledger {
-  u64 allocated = 0;  ///< bytes of all groups: slots, scratch and tails
-  ledger_line bytes;
-  ledger_line copies;
-  ledger_line transfers;  ///< experts
-  u64 large_copies = 0;
-  u64 small_copies = 0;
-  u64 merged = 0;   ///< transfers that travelled in a neighbour's copies
-  u64 refused = 0;  ///< orders that named no slot or expert, or a slot with a transfer running
-  bool balances() const noexcept {
-    return bytes.balances() && copies.balances() && transfers.balances();
-  }
-};
 
 /// One copy as a failure predicate sees it. `n` counts copies from 0, in the order they run.
 struct copy_attempt {
@@ -104,166 +27,175 @@ struct copy_attempt {
   copy_entry const& copy;
 };
 
-/// The backend of tests and of hosts without a device: real bytes, copied by a stream that lags
-/// behind on a virtual clock.
+/// The backend of tests and of hosts without a device: real bytes, moved by a virtual driver whose
+/// streams lag behind on a virtual clock.
 ///
-/// Memory: one allocation per geometry group, laid out by group_layout; zeroed at open. start
-/// enqueues copies; advance runs them in order, each for `latency + bytes / bytes_per_tick` ticks,
-/// and writes an expert's arrival word when its last bank has ended. A copy that is made to fail
-/// leaves its slots poisoned; the word says `failed` once no bank of the expert is under way any
-/// more. enqueue_read puts a reader into a second stream, so that a use before arrival and an
-/// eviction under a reader show.
+/// Memory: one block per geometry group on one device, laid out by group_layout; zeroed at open.
+/// start puts copies into the copy stream; they write when they end, and an expert's arrival word
+/// is written when its last bank has. A copy that is made to fail leaves its slots poisoned; the
+/// word says `failed` once no bank of the expert is under way any more. enqueue_read puts a reader
+/// into the compute stream, so that a use before arrival and an eviction under a reader show.
+/// Several hosts may share a driver: its clock, its links, its devices' budgets.
+///
+/// Faults: `driver().faults()` numbers them. allocate: open throws bad_alloc, or, where it was the
+/// pinning of the source, stages. launch, copy: the experts of the copy fail. event: the expert's
+/// completion is not seen, and it fails. publish: the word is not written; the next poll writes
+/// `failed`. release: a slot's old bytes cannot be given up, and the copy onto them fails.
 ///
 /// Errors: open throws config_error and bad_alloc. Instruments of tests (enqueue_read, fail_copy)
-/// may allocate; the members of move_backend and advance do not. One thread. Complexity: start
-/// O(orders · banks); advance O(copies and bytes that run).
+/// may allocate; the members of move_backend and advance do not. One thread. Does not move while it
+/// is open. Complexity: start O(orders · banks); advance O(copies and bytes that run).
 template <byte_source Source = patterned_source>
 class basic_host {
  public:
-  basic_host() = default;
-  explicit basic_host(host_options options, Source source = Source{})
-      : options_(options), source_(std::move(source)) {}
+  static constexpr memory_kind slot_memory = memory_kind::device;
+
+  basic_host() : basic_host(host_options{}) {}
+  /// @param driver  null = one of its own, with one device and one link
+  explicit basic_host(host_options options, Source source = Source{}, shared_driver driver = {})
+      : options_(options), source_(std::move(source)), driver_(std::move(driver)) {
+    if (!driver_) {
+      link_model link;
+      link.bytes = options.bytes_per_tick;
+      link.latency = options.latency;
+      link.large_from = options.large_copy;
+      driver_ = shared_driver::make(std::vector<link_model>(1, link));
+    }
+  }
+  basic_host(basic_host&&) = default;
+  basic_host& operator=(basic_host&&) = default;
+  ~basic_host() { close(); }
 
   // ---- backend
 
   u64 tail_bytes() const noexcept { return options_.tail_bytes; }
 
-  void open(geometry const& model, std::span<pool_site const> sites) {
+  void open(geometry const& model, array_view<pool_site const> sites) {
     check_sites(model, sites);
-    std::vector<group_layout> layouts = layouts_of(model, sites, options_.tail_bytes);
-    std::vector<group_memory> groups(layouts.size());
-    u64 allocated = 0;
-    std::size_t n_copies = 0;
-    for (std::size_t g = 0; g < layouts.size(); ++g) {
-      group_memory& group = groups[g];
-      std::size_t const indices = std::size_t{layouts[g].n_slots()} + layouts[g].n_scratch();
-      group.layout = std::move(layouts[g]);
-      group.bytes = std::vector<std::byte>(group.layout.bytes());
-      group.tags.resize(indices * group.layout.n_banks());
-      group.flights.resize(indices);
-      allocated += group.layout.bytes();
-      n_copies += indices * group.layout.n_banks();
+    if (options_.device >= driver_->n_devices()) {
+      throw config_error("the driver has ", driver_->n_devices(), " devices and none with number ",
+                         options_.device);
     }
+    host_slots slots(model, sites, options_.tail_bytes,
+                     [this](u64 bytes) { return take(options_.device, bytes); });
+    move_ledger ledger;
+    ledger.allocated = slots.bytes();
     std::size_t most_planned = 0;
     std::size_t most_orders = 0;
     std::vector<layer_room> rooms;
     for (pool_site const& site : sites) {
-      most_orders = max_of(most_orders, std::size_t{site.n_words()});
-      most_planned =
-          max_of(most_planned, std::size_t{site.n_words()} * groups[site.group].layout.n_banks());
+      std::size_t const orders = site.n_words();
+      most_orders = max_of(most_orders, orders);
+      most_planned = max_of(most_planned, orders * slots[site.group].layout.n_banks());
       for (layer_id layer : site.layers) {
         layer_geometry const& of = *model.find(layer);
         source_.check(of);
         rooms.push_back({layer, site.pool, of.n_experts});
+        ledger.source += of.n_experts * of.expert_bytes();
       }
     }
-    detail::arrival_words words;
-    words.open(sites);
-    std::vector<pool_site> own_sites(sites.begin(), sites.end());
+    host_flights flights(sites, slots.n_indices());
+    bool const stages = !pin_source();
+    owned_block staging;
+    if (stages) {
+      ledger.staging = slots.largest_bank() * options_.staging_slots;
+      staging = take(host_tier, ledger.staging);
+    }
     std::vector<copy_entry> planned(most_planned);
     std::vector<transfer_order> accepted(most_orders);
-    std::vector<queued_copy> copies(n_copies);
+    std::vector<queued_copy> copies(slots.n_banks());
+    make_streams(copies.size());
 
-    words_ = std::move(words);
-    sites_ = std::move(own_sites);
-    groups_ = std::move(groups);
+    slots_ = std::move(slots);
+    flights_ = std::move(flights);
     rooms_ = std::move(rooms);
     planned_ = std::move(planned);
     accepted_ = std::move(accepted);
     copies_ = std::move(copies);
-    ledger_ = {};
-    ledger_.allocated = allocated;
-    first_copy_ = n_queued_ = 0;
-    copy_runs_ = read_runs_ = false;
+    staging_ = std::move(staging);
+    ring_.slots = stages ? options_.staging_slots : 0;
+    ring_.slot_bytes = slots_.largest_bank();
+    ledger_ = ledger;
+    n_queued_ = next_copy_ = 0;
     is_open_ = true;
   }
 
-  u32 const* arrivals(u32 pool) const noexcept { return words_.of(pool); }
+  u32 const* arrivals(u32 pool) const noexcept { return flights_.words().of(pool); }
 
-  void start(u32 pool, std::span<transfer_order const> orders) noexcept {
-    pool_site const& site = sites_[pool];
-    group_memory& group = groups_[site.group];
+  void start(u32 pool, array_view<transfer_order const> orders) noexcept {
+    flights_.publish_late(ledger_.transfers);
+    pool_site const& site = slots_.sites()[pool];
+    group_layout const& layout = slots_[site.group].layout;
+    u32 const n_banks = layout.n_banks();
     u32 n = 0;
     for (transfer_order const& order : orders) {
-      if (!words_.has(pool, order.slot)) {
+      if (!flights_.words().has(pool, order.slot)) {
         ++ledger_.refused;
         continue;
       }
-      u32& word = words_.at(pool, order.slot);
-      flight& f = group.flights[site.bank_index(order.slot)];
-      if (!is_open_ || f.banks_left != 0 || n == accepted_.size() || !serves(pool, order.expert)) {
-        if (arrival::state(word) != transfer::loading) {
-          word = arrival::word(order.generation, transfer::failed);
-        }
-        ++ledger_.refused;
+      u32 const index = site.bank_index(order.slot);
+      if (!is_open_ || flights_.is_busy(site.group, index) || n == accepted_.size() ||
+          !serves(pool, order.expert)) {
+        refuse(pool, order);
         continue;
       }
-      word = arrival::word(order.generation, transfer::loading);
-      f = {pool, order.slot, order.generation, 0, false};
-      for (u32 bank = 0; bank < group.layout.n_banks(); ++bank) {
-        f.banks_left += group.layout.stride(bank) != 0 ? 1 : 0;
-      }
+      flights_.begin(site.group, index, pool, order, n_banks, ledger_.transfers);
       accepted_[n++] = order;
     }
-    std::span<transfer_order const> const accepted(accepted_.data(), n);
-    copy_plan const plan = plan_copies(accepted, site, group.layout, options_.large_copy, planned_);
-    for (u32 i = 0; i < plan.n_copies(); ++i) {
-      copies_[(first_copy_ + n_queued_) % copies_.size()] = {now_, sequence_++, site.group,
-                                                             planned_[i]};
-      ++n_queued_;
-    }
-    ledger_.transfers.issued += n;
-    ledger_.transfers.in_flight += n;
-    ledger_.copies.issued += plan.n_copies();
-    ledger_.copies.in_flight += plan.n_copies();
-    ledger_.bytes.issued += plan.bytes;
-    ledger_.bytes.in_flight += plan.bytes;
+    array_view<transfer_order const> const accepted(accepted_.data(), n);
+    copy_plan const plan = plan_copies(accepted, site, layout, options_.large_copy, planned_);
     ledger_.large_copies += plan.n_large;
     ledger_.small_copies += plan.n_small;
     ledger_.merged += n - plan.n_runs;
+    launch_batch(site.group, 0, plan.n_large);
+    launch_batch(site.group, plan.n_large, plan.n_small);
   }
 
   /// Advances the clock by `ticks_per_poll`: with the default options all that was started has
   /// ended.
-  void poll() noexcept { advance(options_.ticks_per_poll); }
+  void poll() noexcept {
+    flights_.publish_late(ledger_.transfers);
+    advance(options_.ticks_per_poll);
+  }
 
   void close() noexcept {
-    while (n_queued_ != 0) {
-      if (!copy_runs_) {
-        begin_copy();
-      }
-      end_copy(true);
+    if (!is_open_ || !driver_) {
+      return;
     }
-    for (std::size_t i = first_read_; i < reads_.size(); ++i) {
-      reports_.push_back({reads_[i].ticket, reads_[i].claim, read_fault::closed, now_, now_});
+    is_open_ = false;  // from here on words are written without faults
+    if (ring_.slots != 0) {
+      streams().abandon(ring_.stream);
     }
-    first_read_ = reads_.size();
-    read_runs_ = false;
-    is_open_ = false;
+    streams().abandon(copy_stream_);
+    streams().abandon(compute_stream_);
+    flights_.publish_late(ledger_.transfers);
   }
 
   // ---- clock
 
-  u64 now() const noexcept { return now_; }
-  bool idle() const noexcept { return n_queued_ == 0 && first_read_ == reads_.size(); }
+  virtual_driver& driver() noexcept { return *driver_; }
+  virtual_driver const& driver() const noexcept { return *driver_; }
+  /// Streams of the driver since open: copies run in one, enqueue_read and kernels in the other.
+  u32 copy_stream() const noexcept { return copy_stream_; }
+  u32 compute_stream() const noexcept { return compute_stream_; }
 
-  /// Moves the clock and runs what both streams get to by then. At one tick ends come before
-  /// begins, and begins in the order they were enqueued. Words are written here.
-  void advance(u64 ticks) noexcept {
-    u64 const until = ticks > u64_max - now_ ? u64_max : now_ + ticks;
-    while (run_next(until)) {
-    }
-    now_ = until;
+  u64 now() const noexcept { return driver_->now(); }
+  bool idle() const noexcept {
+    return n_queued_ == 0 && (!has_streams_ || driver_->streams().idle(compute_stream_));
   }
 
-  /// Runs both streams to their end; the clock stops where the last of them ended. Returns the
-  /// ticks that took.
-  u64 advance_to_idle() noexcept {
-    u64 const from = now_;
-    while (run_next(u64_max)) {
-    }
-    return now_ - from;
-  }
+  /// Moves the clock and runs what the streams get to by then: at one tick ends come before begins,
+  /// and begins in the order they were enqueued. Words are written here.
+  void advance(u64 ticks) noexcept { streams().advance(ticks); }
+
+  /// Runs until nothing can run; the clock stops there. Returns the ticks that took.
+  u64 advance_to_idle() noexcept { return streams().advance_to_idle(); }
+
+  /// A slow, paused or dead copy engine, from the next copy on.
+  void set_copy_engine(engine_state e) noexcept { streams().set_engine(copy_stream_, e); }
+
+  /// Why copies are slower than asked for: `pageable`, or none.
+  reason degraded() const noexcept { return ring_.slots != 0 ? reason::pageable : reason::none; }
 
   // ---- readers
 
@@ -275,25 +207,13 @@ class basic_host {
   }
 
   read_result read(read_claim const& claim) const noexcept {
-    tag const* const t = find_tag(claim);
+    bank_tag const* const t = slots_.find(claim);
     if (t == nullptr) {
       return {{}, read_fault::out_of_range};
     }
-    switch (t->state) {
-    case tag_state::empty:
-      return {{}, read_fault::empty};
-    case tag_state::torn:
-      return {{}, read_fault::torn};
-    case tag_state::poisoned:
-      return {{}, read_fault::poisoned};
-    case tag_state::holds:
-      break;
-    }
-    if (t->expert != claim.expert) {
-      return {{}, read_fault::other_expert};
-    }
-    if (t->generation != claim.generation) {
-      return {{}, read_fault::other_generation};
+    if (read_fault const fault = t->judge(claim.expert, claim.generation);
+        fault != read_fault::none) {
+      return {{}, fault};
     }
     std::span<std::byte const> const bytes = raw(claim.pool, claim.slot, claim.bank);
     if (options_.compare_bytes && !source_.equals(claim.expert, claim.bank, 0, bytes)) {
@@ -309,7 +229,18 @@ class basic_host {
       reports_.reserve(2 * reads_.size() + 16);
     }
     u32 const ticket = static_cast<u32>(reads_.size());
-    reads_.push_back({now_, sequence_++, ticks, ticket, claim, read_fault::none, 0, 0});
+    reads_.push_back({claim, read_fault::none, now(), 0});
+    if (driver_->faults().strikes(fault_point::launch)) {
+      reports_.push_back({ticket, claim, read_fault::not_launched, now(), now()});
+      return ticket;
+    }
+    stream_op op;
+    op.ticks = ticks;
+    op.begin = &basic_host::begin_read;
+    op.end = &basic_host::end_read;
+    op.context = this;
+    op.argument = ticket;
+    streams().enqueue(compute_stream_, op);
     return ticket;
   }
 
@@ -342,67 +273,34 @@ class basic_host {
   move_ledger const& ledger() const noexcept { return ledger_; }
   Source const& source() const noexcept { return source_; }
   host_options const& options() const noexcept { return options_; }
-  u32 n_groups() const noexcept { return static_cast<u32>(groups_.size()); }
-  group_layout const& layout(u32 group) const noexcept { return groups_[group].layout; }
+  u32 n_groups() const noexcept { return slots_.n_groups(); }
+  group_layout const& layout(u32 group) const noexcept { return slots_[group].layout; }
+  /// The group's block in the driver.
+  block_id block(u32 group) const noexcept { return slots_[group].memory.id(); }
   /// The group's allocation. Its address does not change while the backend is open.
-  std::span<std::byte const> memory(u32 group) const noexcept { return groups_[group].bytes; }
+  std::span<std::byte const> memory(u32 group) const noexcept { return slots_.memory(group); }
   std::span<std::byte const> tail(u32 group, u32 bank) const noexcept {
-    group_layout const& layout = groups_[group].layout;
-    return memory(group).subspan(layout.tail_offset(bank), layout.tail_bytes(bank));
+    return memory(group).subspan(layout(group).tail_offset(bank), layout(group).tail_bytes(bank));
   }
   /// The bytes of one bank of a slot, whatever they are.
   std::span<std::byte const> raw(u32 pool, slot_id slot, u32 bank) const noexcept {
-    pool_site const& site = sites_[pool];
-    group_layout const& layout = groups_[site.group].layout;
-    return memory(site.group)
-        .subspan(layout.offset(bank, site.bank_index(slot)), layout.stride(bank));
+    return slots_.raw(pool, slot, bank);
   }
   /// For tests of the checks themselves: the same, writable.
   std::span<std::byte> raw(u32 pool, slot_id slot, u32 bank) noexcept {
-    std::span<std::byte const> const view = std::as_const(*this).raw(pool, slot, bank);
-    std::span<std::byte> const all{groups_[sites_[pool].group].bytes};
-    return all.subspan(static_cast<std::size_t>(view.data() - all.data()), view.size());
+    return slots_.raw(pool, slot, bank);
   }
 
  private:
-  enum class tag_state : u8 { empty, torn, poisoned, holds };
-
-  /// What one bank of one slot holds.
-  struct tag {
-    expert_key expert{};
-    u32 generation = 0;
-    tag_state state = tag_state::empty;
-    u64 writes = 0;  ///< begins and ends of copies into it
-  };
-
-  /// The transfer that runs into one slot; none where banks_left is 0.
-  struct flight {
-    u32 pool = 0;
-    slot_id slot{};
-    u32 generation = 0;
-    u32 banks_left = 0;
-    bool failed = false;
-  };
-
-  struct group_memory {
-    group_layout layout;
-    std::vector<std::byte> bytes;
-    std::vector<tag> tags;  ///< bank after bank
-    std::vector<flight> flights;
-  };
-
   struct queued_copy {
-    u64 ready;
-    u64 sequence;
-    u32 group;
-    copy_entry copy;
+    u32 group = 0;
+    u32 staging_slot = 0;
+    bool is_staged = false;  ///< its bytes are in the staging ring
+    bool cannot = false;     ///< the slot's old bytes could not be given up
+    copy_entry copy{};
   };
 
   struct queued_read {
-    u64 ready;
-    u64 sequence;
-    u64 ticks;
-    u32 ticket;
     read_claim claim;
     read_fault fault;
     u64 begin;
@@ -415,7 +313,52 @@ class basic_host {
     u32 n_experts;
   };
 
-  static constexpr std::byte poison{0xDB};
+  virtual_streams& streams() noexcept { return driver_->streams(); }
+
+  // ---- opening
+
+  owned_block take(u32 device, u64 bytes) {
+    allocation const a = device == host_tier ? driver_->allocate_host(memory_kind::pinned, bytes)
+                                             : driver_->allocate(device, bytes);
+    if (a.why == reason::over_budget) {
+      throw config_error("device ", device, " has ", driver_->memory().ledger(device).left(),
+                         " bytes of its budget left and ", bytes, " are asked for");
+    }
+    if (!a) {
+      throw std::bad_alloc();
+    }
+    return owned_block(driver_, a.block);
+  }
+
+  /// False: copies must go through a staging ring.
+  bool pin_source() {
+    if (!options_.pageable_source && !driver_->faults().strikes(fault_point::allocate)) {
+      return true;
+    }
+    if (options_.pageable == if_pageable::fail) {
+      throw config_error("the source is pageable memory, and staging is not allowed");
+    }
+    if (options_.staging_slots < 2) {
+      throw config_error("a staging ring of ", options_.staging_slots,
+                         " slots cannot overlap; it needs at least 2");
+    }
+    return false;
+  }
+
+  void make_streams(std::size_t n_copies) {
+    if (!has_streams_) {
+      compute_stream_ = driver_->make_stream(options_.device);
+      copy_stream_ = driver_->make_stream(options_.device);
+      ring_.stream = driver_->make_stream(options_.device);
+      ring_.staged = driver_->make_event();
+      ring_.copied = driver_->make_event();
+      has_streams_ = true;
+    }
+    streams().reserve(copy_stream_, n_copies);
+    streams().reserve(ring_.stream, n_copies);
+  }
+
+  // ---- looking up
 
   bool serves(u32 pool, expert_key key) const noexcept {
     for (layer_room const& room : rooms_) {
@@ -426,137 +369,171 @@ class basic_host {
     return false;
   }
 
-  tag& tag_of(group_memory& group, u32 bank, u32 index) noexcept {
-    return group.tags[bank * group.flights.size() + index];
-  }
+  // ---- copies
 
-  tag const* find_tag(read_claim const& claim) const noexcept {
-    if (!words_.has(claim.pool, claim.slot)) {
-      return nullptr;
+  /// The word says failed, but for a slot with a transfer running.
+  void refuse(u32 pool, transfer_order const& order) noexcept {
+    ++ledger_.refused;
+    u32& word = flights_.words().at(pool, order.slot);
+    if (arrival::state(word) != transfer::loading) {
+      word = arrival::word(order.generation, transfer::failed);
     }
-    pool_site const& site = sites_[claim.pool];
-    group_memory const& group = groups_[site.group];
-    if (claim.bank >= group.layout.n_banks()) {
-      return nullptr;
+  }
+
+  /// Puts planned copies into the copy stream: as one batch, or each by itself.
+  void launch_batch(u32 group, u32 first, u32 n) noexcept {
+    ledger_.batches += n != 0 ? 1 : 0;
+    link_model const& link = streams().link(driver_->link_of(options_.device)).model;
+    size_class least = size_class::large_copy;
+    for (u32 i = first; i < first + n; ++i) {
+      least = min_of(least, link.class_of(planned_[i].bytes));
     }
-    return &group.tags[claim.bank * group.flights.size() + site.bank_index(claim.slot)];
-  }
-
-  u64 ticks_of(u64 bytes) const noexcept {
-    u64 const ticks = options_.bytes_per_tick == u64_max
-                          ? 0
-                          : ceil_div(bytes, max_of(options_.bytes_per_tick, u64{1}));
-    return options_.latency + ticks;
-  }
-
-  queued_copy& front() noexcept { return copies_[first_copy_]; }
-
-  /// Runs the earliest event at or before `until`; false where there is none.
-  bool run_next(u64 until) noexcept {
-    enum class event { none, copy_end, read_end, copy_begin, read_begin };
-    event next = event::none;
-    u64 when = until;
-    auto const consider = [&](event e, u64 at) {
-      if (at < when || (at == when && next == event::none)) {
-        next = e;
-        when = at;
+    bool leads = true;
+    for (u32 i = first; i < first + n; ++i) {
+      copy_entry const& planned = planned_[i];
+      u32 const pieces = ring_.slots == 0 ? 1 : planned.n_experts;  // a ring slot takes one bank
+      for (u32 piece = 0; piece < pieces; ++piece) {
+        copy_entry const copy = pieces == 1 ? planned : one_of(planned, piece);
+        u64 const alone = link.copy_ticks(copy.bytes);
+        u64 const entry = link.entry_ticks(copy.bytes, least) + (leads ? link.latency : 0);
+        ++ledger_.copies.issued;
+        ++ledger_.copies.in_flight;
+        ledger_.bytes.issued += copy.bytes;
+        ledger_.bytes.in_flight += copy.bytes;
+        if (driver_->faults().strikes(fault_point::launch)) {
+          end_banks(group, copy, true);
+        } else {
+          launch(group, copy, options_.batches ? entry : alone);
+          leads = false;
+        }
       }
-    };
-    if (copy_runs_) {
-      consider(event::copy_end, copy_end_);
     }
-    if (read_runs_) {
-      consider(event::read_end, read_end_);
-    }
-    bool const copy_waits = !copy_runs_ && n_queued_ != 0;
-    bool const read_waits = !read_runs_ && first_read_ != reads_.size();
-    u64 const copy_at = copy_waits ? max_of(front().ready, copy_end_) : u64_max;
-    u64 const read_at = read_waits ? max_of(reads_[first_read_].ready, read_end_) : u64_max;
-    bool const read_first = copy_waits && read_waits && copy_at == read_at &&
-                            reads_[first_read_].sequence < front().sequence;
-    if (read_waits && read_first) {
-      consider(event::read_begin, read_at);
-    }
-    if (copy_waits) {
-      consider(event::copy_begin, copy_at);
-    }
-    if (read_waits && !read_first) {
-      consider(event::read_begin, read_at);
-    }
-    if (next == event::none) {
-      return false;
-    }
-    now_ = when;
-    switch (next) {
-    case event::copy_end:
-      end_copy(false);
-      break;
-    case event::read_end:
-      end_read();
-      break;
-    case event::copy_begin:
-      begin_copy();
-      break;
-    case event::read_begin:
-      begin_read();
-      break;
-    case event::none:
-      break;
-    }
-    return true;
   }
 
-  void begin_copy() noexcept {
-    queued_copy const& q = front();
-    group_memory& group = groups_[q.group];
+  static copy_entry one_of(copy_entry const& c, u32 i) noexcept {
+    u64 const stride = c.bytes / c.n_experts;
+    copy_entry one = c;
+    one.first_expert += i;
+    one.first_index += i;
+    one.first_order += i;
+    one.n_experts = 1;
+    one.source_offset += i * stride;
+    one.device_offset += i * stride;
+    one.bytes = stride;
+    return one;
+  }
+
+  void launch(u32 group, copy_entry const& copy, u64 ticks) noexcept {
+    stream_op op;
+    op.ticks = ticks;
+    op.link = driver_->link_of(options_.device);
+    op.begin = &basic_host::begin_copy;
+    op.end = &basic_host::end_copy;
+    op.context = this;
+    op.argument = next_copy_;
+    queued_copy& q = copies_[next_copy_];
+    q = {group, 0, false, false, copy};
+    next_copy_ = (next_copy_ + 1) % copies_.size();
+    ++n_queued_;
+    if (ring_.slots != 0) {
+      stream_op stage;
+      stage.ticks = link_model{options_.staging_rate}.byte_ticks(copy.bytes);
+      stage.end = &basic_host::end_stage;
+      stage.context = this;
+      stage.argument = op.argument;
+      q.staging_slot = ring_.next(stage, op);
+      streams().enqueue(ring_.stream, stage);
+    }
+    streams().enqueue(copy_stream_, op);
+  }
+
+  static void end_stage(void* context, u64 at, bool abandoned) {
+    basic_host& self = *static_cast<basic_host*>(context);
+    queued_copy& q = self.copies_[at];
+    q.is_staged = !abandoned;
+    if (!abandoned) {
+      self.source_.read({q.copy.layer, {q.copy.first_expert}}, q.copy.bank, 0,
+                        self.staged_bytes(q));
+    }
+  }
+
+  std::span<std::byte> staged_bytes(queued_copy const& q) noexcept {
+    return staging_.bytes().subspan(q.staging_slot * ring_.slot_bytes, q.copy.bytes);
+  }
+
+  static void begin_copy(void* context, u64 at) {
+    basic_host& self = *static_cast<basic_host*>(context);
+    queued_copy& q = self.copies_[at];
+    host_slots::group& group = self.slots_[q.group];
+    fault_injector& faults = self.driver_->faults();
     for (u32 i = 0; i < q.copy.n_experts; ++i) {
-      tag& t = tag_of(group, q.copy.bank, q.copy.first_index + i);
-      t.state = tag_state::torn;
-      ++t.writes;
+      bool const is_taken =
+          group.tag(q.copy.bank, q.copy.first_index + i).state != bank_tag::content::empty;
+      q.cannot = (is_taken && faults.strikes(fault_point::release)) || q.cannot;
     }
-    copy_runs_ = true;
-    copy_end_ = now_ + ticks_of(q.copy.bytes);
-  }
-
-  void end_copy(bool abandoned) noexcept {
-    queued_copy const q = front();
-    group_memory& group = groups_[q.group];
-    bool const fails = is_doomed(copy_attempt{n_run_, q.group, q.copy}) || abandoned;
-    ++n_run_;
+    if (q.cannot) {
+      return;
+    }
     u64 const stride = group.layout.stride(q.copy.bank);
     for (u32 i = 0; i < q.copy.n_experts; ++i) {
-      u32 const index = q.copy.first_index + i;
-      flight& f = group.flights[index];
-      tag& t = tag_of(group, q.copy.bank, index);
+      bank_tag& t = group.tag(q.copy.bank, q.copy.first_index + i);
+      self.ledger_.filled += stride;
+      self.ledger_.released += t.state != bank_tag::content::empty ? stride : 0;
+      t.state = bank_tag::content::torn;
+      ++t.writes;
+    }
+  }
+
+  static void end_copy(void* context, u64 at, bool abandoned) {
+    static_cast<basic_host*>(context)->finish_copy(at, abandoned);
+  }
+
+  void finish_copy(u64 at, bool abandoned) noexcept {
+    queued_copy const q = copies_[at];
+    bool const is_doomed = dooms(copy_attempt{n_run_++, q.group, q.copy}) ||
+                           driver_->faults().strikes(fault_point::copy);
+    bool const fails = is_doomed || abandoned || q.cannot || (ring_.slots != 0 && !q.is_staged);
+    if (!q.cannot) {
+      write_banks(q, fails);
+    }
+    --n_queued_;
+    end_banks(q.group, q.copy, fails);
+  }
+
+  /// Writes the bytes of a copy, or poison.
+  void write_banks(queued_copy const& q, bool fails) noexcept {
+    host_slots::group& group = slots_[q.group];
+    for (u32 i = 0; i < q.copy.n_experts; ++i) {
+      bank_tag& t = group.tag(q.copy.bank, q.copy.first_index + i);
       expert_key const key{q.copy.layer, {q.copy.first_expert + i}};
-      std::span<std::byte> const to =
-          std::span<std::byte>{group.bytes}.subspan(q.copy.device_offset + i * stride, stride);
+      std::span<std::byte> const to = group.bytes(q.copy.bank, q.copy.first_index + i);
       if (fails) {
-        std::memset(to.data(), static_cast<int>(poison), to.size());
+        std::memset(to.data(), static_cast<int>(virtual_driver::poison), to.size());
+      } else if (ring_.slots != 0) {
+        std::memcpy(to.data(), staged_bytes(q).data(), to.size());
       } else {
         source_.read(key, q.copy.bank, 0, to);
       }
       t.expert = key;
-      t.generation = f.generation;
-      t.state = fails ? tag_state::poisoned : tag_state::holds;
+      t.generation = flights_.generation(q.group, q.copy.first_index + i);
+      t.state = fails ? bank_tag::content::poisoned : bank_tag::content::holds;
       ++t.writes;
-      f.failed = f.failed || fails;
-      if (--f.banks_left == 0) {
-        words_.publish(f.pool, f.slot, f.failed ? transfer::failed : transfer::arrived);
-        ++(f.failed ? ledger_.transfers.failed : ledger_.transfers.completed);
-        --ledger_.transfers.in_flight;
-      }
     }
-    ++(fails ? ledger_.copies.failed : ledger_.copies.completed);
-    --ledger_.copies.in_flight;
-    (fails ? ledger_.bytes.failed : ledger_.bytes.completed) += q.copy.bytes;
-    ledger_.bytes.in_flight -= q.copy.bytes;
-    copy_runs_ = false;
-    first_copy_ = (first_copy_ + 1) % copies_.size();
-    --n_queued_;
   }
 
-  bool is_doomed(copy_attempt const& attempt) const noexcept {
+  /// One bank less of each of the copy's experts is under way.
+  void end_banks(u32 group, copy_entry const& copy, bool failed) noexcept {
+    ++(failed ? ledger_.copies.failed : ledger_.copies.completed);
+    --ledger_.copies.in_flight;
+    (failed ? ledger_.bytes.failed : ledger_.bytes.completed) += copy.bytes;
+    ledger_.bytes.in_flight -= copy.bytes;
+    for (u32 i = 0; i < copy.n_experts; ++i) {
+      flights_.end_bank(group, copy.first_index + i, failed,
+                        is_open_ ? &driver_->faults() : nullptr, ledger_.transfers);
+    }
+  }
+
+  bool dooms(copy_attempt const& attempt) const noexcept {
     for (u64 n : doomed_) {
       if (n == attempt.n) {
         return true;
@@ -565,52 +542,54 @@ class basic_host {
     return predicate_ != nullptr && predicate_(context_, attempt);
   }
 
-  void begin_read() noexcept {
-    queued_read& r = reads_[first_read_];
-    tag const* const t = find_tag(r.claim);
-    r.begin = now_;
+  // ---- deferred reads
+
+  static void begin_read(void* context, u64 at) {
+    basic_host& self = *static_cast<basic_host*>(context);
+    queued_read& r = self.reads_[at];
+    bank_tag const* const t = self.slots_.find(r.claim);
+    r.begin = self.now();
     r.writes = t == nullptr ? 0 : t->writes;
-    r.fault = read(r.claim).fault;
-    read_runs_ = true;
-    read_end_ = now_ + r.ticks;
+    r.fault = self.read(r.claim).fault;
   }
 
-  void end_read() noexcept {
-    queued_read& r = reads_[first_read_];
-    tag const* const t = find_tag(r.claim);
+  static void end_read(void* context, u64 at, bool abandoned) {
+    basic_host& self = *static_cast<basic_host*>(context);
+    queued_read& r = self.reads_[at];
+    bank_tag const* const t = self.slots_.find(r.claim);
     if (r.fault == read_fault::none && t->writes != r.writes) {
       r.fault = read_fault::changed;
     }
-    reports_.push_back({r.ticket, r.claim, r.fault, r.begin, now_});  // has room since enqueue_read
-    read_runs_ = false;
-    ++first_read_;
+    if (abandoned) {
+      r.fault = read_fault::closed;
+    }
+    // has room since enqueue_read
+    self.reports_.push_back({static_cast<u32>(at), r.claim, r.fault, r.begin, self.now()});
   }
 
   host_options options_;
   Source source_;
-  std::vector<pool_site> sites_;
-  std::vector<group_memory> groups_;
+  shared_driver driver_;
+  host_slots slots_;
+  host_flights flights_;
   std::vector<layer_room> rooms_;
-  detail::arrival_words words_;
   std::vector<copy_entry> planned_;
   std::vector<transfer_order> accepted_;
-  std::vector<queued_copy> copies_;  ///< a ring
-  std::size_t first_copy_ = 0;
+  std::vector<queued_copy> copies_;  ///< a ring; as many as fit at a time
+  std::size_t next_copy_ = 0;
   std::size_t n_queued_ = 0;
+  staging_ring ring_;  ///< of no slots: copies take the source as it is
+  owned_block staging_;
   std::vector<queued_read> reads_;
-  std::size_t first_read_ = 0;
   std::vector<read_report> reports_;
   std::vector<u64> doomed_;
   bool (*predicate_)(void*, copy_attempt const&) = nullptr;
   void* context_ = nullptr;
   move_ledger ledger_;
-  u64 now_ = 0;
-  u64 sequence_ = 0;
   u64 n_run_ = 0;
-  u64 copy_end_ = 0;
-  u64 read_end_ = 0;
-  bool copy_runs_ = false;
-  bool read_runs_ = false;
+  u32 copy_stream_ = 0;
+  u32 compute_stream_ = 0;
+  bool has_streams_ = false;
   bool is_open_ = false;
 };
 

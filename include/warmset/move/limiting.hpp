@@ -28,7 +28,7 @@ class limiting {
 
   u64 tail_bytes() const noexcept { return inner_.tail_bytes(); }
 
-  void open(geometry const& model, std::span<pool_site const> sites) {
+  void open(geometry const& model, array_view<pool_site const> sites) {
     std::vector<geometry_group> const groups = model.groups();
     std::vector<u64> expert_bytes;
     std::size_t n = 0;
@@ -53,7 +53,7 @@ class limiting {
 
   u32 const* arrivals(u32 pool) const noexcept { return words_.of(pool); }
 
-  void start(u32 pool, std::span<transfer_order const> orders) noexcept {
+  void start(u32 pool, array_view<transfer_order const> orders) noexcept {
     for (transfer_order const& order : orders) {
       words_.at(pool, order.slot) = arrival::word(order.generation, transfer::loading);
       WARMSET_ASSERT(n_waiting_ < orders_.size(), "a slot has two transfers at a time");
@@ -118,7 +118,7 @@ class limiting {
       for (std::size_t i = first; i < end; ++i) {
         flights_.add({pools_[i], orders_[i].slot, orders_[i].generation});
       }
-      inner_.start(pools_[first], std::span<transfer_order const>(&orders_[first], end - first));
+      inner_.start(pools_[first], array_view<transfer_order const>(&orders_[first], end - first));
       first = end;
     }
     n_waiting_ -= n;

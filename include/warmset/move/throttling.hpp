@@ -51,7 +51,7 @@ class throttling {
 
   u64 tail_bytes() const noexcept { return inner_.tail_bytes(); }
 
-  void open(geometry const& model, std::span<pool_site const> sites) {
+  void open(geometry const& model, array_view<pool_site const> sites) {
     words_.open(sites);
     flights_.open(sites);
     inner_.open(model, sites);
@@ -59,7 +59,7 @@ class throttling {
 
   u32 const* arrivals(u32 pool) const noexcept { return words_.of(pool); }
 
-  void start(u32 pool, std::span<transfer_order const> orders) noexcept {
+  void start(u32 pool, array_view<transfer_order const> orders) noexcept {
     for (transfer_order const& order : orders) {
       words_.at(pool, order.slot) = arrival::word(order.generation, transfer::loading);
       flights_.add({pool, order.slot, order.generation, transfer::loading, 0});

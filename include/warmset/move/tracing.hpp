@@ -56,14 +56,14 @@ class tracing {
 
   u64 tail_bytes() const noexcept { return inner_.tail_bytes(); }
 
-  void open(geometry const& model, std::span<pool_site const> sites) {
+  void open(geometry const& model, array_view<pool_site const> sites) {
     flights_.open(sites);
     inner_.open(model, sites);
   }
 
   u32 const* arrivals(u32 pool) const noexcept { return inner_.arrivals(pool); }
 
-  void start(u32 pool, std::span<transfer_order const> orders) noexcept {
+  void start(u32 pool, array_view<transfer_order const> orders) noexcept {
     take_in();  // before a slot's next transfer hides how its last one ended
     for (transfer_order const& order : orders) {
       sink_(move_event{move_event::kind::start, pool, order});
