@@ -60,7 +60,8 @@ struct delta_span {};
 /// What has been counted of one layer and phase, or of sums of those.
 ///
 /// Demand and speculation never mix: hit rates are made of demand accesses alone. Bytes and bank slabs
-/// count completed transfers.
+/// count completed transfers. What goes through scratch is link traffic as well and is counted beside: its
+/// bytes are in none of the others.
 template <class Span>
 struct basic_counters {
   amount<unit::steps> steps;
@@ -68,7 +69,8 @@ struct basic_counters {
   // demand
   amount<unit::experts> demanded;
   amount<unit::experts> accesses[n_access_kinds];
-  amount<unit::ids> skipped_ids[n_reasons];
+  amount<unit::experts> pinned_hits;  ///< of accesses[hit]
+  amount<unit::ids> skipped_ids[n_drop_reasons];
   // transfers, by the intent that started them
   amount<unit::experts> issued[n_intents];
   amount<unit::experts> arrived[n_intents];
@@ -76,6 +78,12 @@ struct basic_counters {
   amount<unit::experts> late_failed;
   amount<unit::bank_slabs> slabs[n_intents];
   amount<unit::bytes> bytes[n_intents];
+  // transfers into scratch: declined and overflowing experts, and those whose load failed
+  amount<unit::experts> scratch_issued;
+  amount<unit::experts> scratch_arrived;
+  amount<unit::experts> scratch_failed;
+  amount<unit::bank_slabs> scratch_slabs;
+  amount<unit::bytes> scratch_bytes;
   // residency
   amount<unit::experts> evicted[n_intents];
   amount<unit::experts> evicted_unused;
@@ -83,7 +91,7 @@ struct basic_counters {
   amount<unit::slots> retired;
   // speculation
   amount<unit::experts> hints_offered;
-  amount<unit::experts> hints_dropped[n_reasons];
+  amount<unit::experts> hints_dropped[n_drop_reasons];
   amount<unit::experts> late_of_hint;
   amount<unit::questions> guard_asked;
   amount<unit::questions> guard_refused;
@@ -107,6 +115,18 @@ struct basic_counters {
     return (*this)[access_kind::first_use] + late_of_hint;
   }
 
+  /// Bytes that speculation copied for each expert that a demand then used. Rounded down; u64_max where bytes
+  /// were copied and none was of use, 0 where nothing was copied.
+  constexpr u64 bytes_per_useful_hit() const noexcept {
+    u64 const copied = bytes[static_cast<u32>(intent::speculative)].value;
+    return used().value != 0 ? copied / used().value : copied != 0 ? u64_max : 0;
+  }
+
+  /// Bytes that the link has brought: into slots, by demand and speculation, and into scratch.
+  constexpr amount<unit::bytes> link_bytes() const noexcept {
+    return bytes[static_cast<u32>(intent::demand)] + bytes[static_cast<u32>(intent::speculative)] + scratch_bytes;
+  }
+
   /// Applies f(mine, other's) to every counter.
   template <class Other, class F>
   constexpr void zip(basic_counters<Other> const& o, F&& f) noexcept {
@@ -116,7 +136,8 @@ struct basic_counters {
     for (u32 i = 0; i < n_access_kinds; ++i) {
       f(accesses[i], o.accesses[i]);
     }
-    for (u32 i = 0; i < n_reasons; ++i) {
+    f(pinned_hits, o.pinned_hits);
+    for (u32 i = 0; i < n_drop_reasons; ++i) {
       f(skipped_ids[i], o.skipped_ids[i]);
       f(hints_dropped[i], o.hints_dropped[i]);
     }
@@ -128,6 +149,11 @@ struct basic_counters {
       f(bytes[i], o.bytes[i]);
       f(evicted[i], o.evicted[i]);
     }
+    f(scratch_issued, o.scratch_issued);
+    f(scratch_arrived, o.scratch_arrived);
+    f(scratch_failed, o.scratch_failed);
+    f(scratch_slabs, o.scratch_slabs);
+    f(scratch_bytes, o.scratch_bytes);
     f(late_failed, o.late_failed);
     f(evicted_unused, o.evicted_unused);
     f(dropped, o.dropped);
@@ -174,7 +200,8 @@ constexpr void fold(outcome const& o, u64 expert_bytes, u32 banks, total_counter
   for (u32 i = 0; i < n_access_kinds; ++i) {
     c.accesses[i].value += o.accesses[i];
   }
-  for (u32 i = 0; i < n_reasons; ++i) {
+  c.pinned_hits.value += o.pinned_hits;
+  for (u32 i = 0; i < n_drop_reasons; ++i) {
     c.skipped_ids[i].value += o.skipped_ids[i];
     c.hints_dropped[i].value += o.hints_dropped[i];
   }
@@ -186,6 +213,11 @@ constexpr void fold(outcome const& o, u64 expert_bytes, u32 banks, total_counter
     c.bytes[i].value += u64{o.arrived[i]} * expert_bytes;
     c.evicted[i].value += o.evicted[i];
   }
+  c.scratch_issued.value += o.scratch_issued;
+  c.scratch_arrived.value += o.scratch_arrived;
+  c.scratch_failed.value += o.scratch_failed;
+  c.scratch_slabs.value += u64{o.scratch_arrived} * banks;
+  c.scratch_bytes.value += u64{o.scratch_arrived} * expert_bytes;
   c.late_failed.value += o.late_failed;
   c.evicted_unused.value += o.evicted_unused;
   c.dropped.value += o.dropped;

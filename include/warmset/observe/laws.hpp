@@ -14,11 +14,12 @@ enum class law : u8 {
   L3_speculation,  ///< issued = used + evicted unused + resident unused + in flight + failed
   L4_hints,        ///< hints offered = issued + dropped, by reason
   L5_copies,       ///< copies issued = completed + failed + in flight
+  L6_scratch,      ///< transfers into scratch issued = completed + failed + in flight
 };
 
 constexpr char const* name_of(law l) noexcept {
   constexpr char const* names[] = {"none",           "L1 demand", "L2 installs",
-                                   "L3 speculation", "L4 hints",  "L5 copies"};
+                                   "L3 speculation", "L4 hints",  "L5 copies", "L6 scratch"};
   return names[static_cast<u32>(l)];
 }
 
@@ -53,7 +54,7 @@ constexpr law_result check_laws(total_counters const& c, table_counts const& now
     return {law::L3_speculation, c.issued[s].value, speculated};
   }
   u64 hints = c.issued[s].value;
-  for (u32 i = 0; i < n_reasons; ++i) {
+  for (u32 i = 0; i < n_drop_reasons; ++i) {
     hints += c.hints_dropped[i].value;
   }
   if (!holds(c.hints_offered.value, hints)) {
@@ -64,6 +65,10 @@ constexpr law_result check_laws(total_counters const& c, table_counts const& now
                     c.late_failed.value + now.in_flight[d] + now.in_flight[s] + now.late_in_flight;
   if (!holds(issued, ended)) {
     return {law::L5_copies, issued, ended};
+  }
+  u64 const scratch = c.scratch_arrived.value + c.scratch_failed.value + now.scratch_in_flight;
+  if (!holds(c.scratch_issued.value, scratch)) {
+    return {law::L6_scratch, c.scratch_issued.value, scratch};
   }
   return {};
 }

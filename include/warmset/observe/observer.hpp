@@ -3,6 +3,7 @@
 
 #include <concepts>
 
+#include "../core/fixed_array.hpp"
 #include "../core/geometry.hpp"
 #include "counters.hpp"
 
@@ -41,12 +42,15 @@ class counting {
  public:
   template <class Geometry>  // a template, so that only those who open it compile it
   void open(Geometry const& g) {
-    cells_.assign(g.layers().size() * n_phases, cell{});
-    sizes_.clear();
-    for (layer_geometry const& layer : g.layers()) {
-      sizes_.push_back({layer.expert_bytes(), static_cast<u32>(layer.bank_bytes.size())});
+    cells_ = fixed_array<cell>(g.layers().size() * n_phases);
+    sizes_ = fixed_array<layer_size>(g.layers().size());
+    for (std::size_t i = 0; i < sizes_.size(); ++i) {
+      layer_geometry const& layer = g.layers()[i];
+      sizes_[i] = {layer.expert_bytes(), static_cast<u32>(layer.bank_bytes.size())};
     }
   }
+
+  u32 n_layers() const noexcept { return static_cast<u32>(sizes_.size()); }
 
   outcome& record(u32 layer_index, phase p) noexcept { return at(layer_index, p).pending; }
 
@@ -99,8 +103,8 @@ class counting {
     c.operations = 0;
   }
 
-  std::vector<cell> cells_;
-  std::vector<layer_size> sizes_;
+  fixed_array<cell> cells_;
+  fixed_array<layer_size> sizes_;
 };
 
 static_assert(cache_observer<counting>, "observe::counting must satisfy cache_observer");
