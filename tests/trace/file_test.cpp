@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 using namespace trace_test;
+using warmset_tools::compress;
 using warmset_tools::file_error;
 using warmset_tools::read_file;
 using warmset_tools::write_file;
@@ -70,7 +71,7 @@ TEST_CASE("file: plain contents, and the errors of files that are none") {
 TEST_CASE("file: zstd is recognised by its magic and stops at the cap") {
   scratch_folder const folder;
   std::string const text(3'000'000, 'x');
-  write_file(folder / "a.zst", trace::bytes_of(text));
+  write_file(folder / "a.zst", compress("a.zst", trace::bytes_of(text)));
   CHECK(std::filesystem::file_size(folder / "a.zst") < 2000);
   CHECK(trace::text_of(read_file(folder / "a.zst")) == text);
   CHECK(trace::text_of(read_file(folder / "a.zst", 3'000'000)) == text);
@@ -91,7 +92,7 @@ TEST_CASE("file: zstd is recognised by its magic and stops at the cap") {
     put(folder / "garbage", raw + "garbage");
     CHECK(has(error_of(folder / "garbage"), "zstd: "));
   }
-  write_file(folder / "nothing.zst", {});
+  write_file(folder / "nothing.zst", compress("nothing.zst", {}));
   CHECK(has(error_of(folder / "nothing.zst"), "empty"));
 }
 #endif

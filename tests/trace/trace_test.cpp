@@ -9,6 +9,10 @@ using namespace trace_test;
 
 namespace {
 
+constexpr u32 token_at(u32 sequence, u32 position) {
+  return 1000 * (sequence + 1) + position;
+}
+
 /// Two sequences of six prompt tokens and four decode tokens, three layers, 8 experts, k 2.
 trace::recording two_sequences() {
   trace::builder b;
@@ -19,7 +23,9 @@ trace::recording two_sequences() {
     for (u32 position = 0; position < 10; ++position) {
       for (u32 row = 0; row < 3; ++row) {
         std::vector<u16> const ids = {id, static_cast<u16>((id + 1) % 8)};
-        b.add(sequence, position, position < 6 ? phase::prefill : phase::decode, row, 1, 2, ids);
+        u32 const token = token_at(sequence, position);
+        b.add(sequence, position, position < 6 ? phase::prefill : phase::decode, row, 1, 2, ids,
+              {&token, 1});
         id = static_cast<u16>((id + 3) % 8);
       }
     }
@@ -40,6 +46,8 @@ TEST_CASE("trace: events come by block, step, layer, and by index") {
   REQUIRE(r.blocks().size() == 4);
   CHECK(r.n_events() == 60);
   CHECK(r.n_token_rows() == 60);
+  CHECK(r.n_inputs() == 20);
+  CHECK(r.tokens().size() == 20);
   u64 n = 0;
   trace::for_each_event(r, [&](trace::event const& e) {
     CHECK(e.index == n);
@@ -48,6 +56,9 @@ TEST_CASE("trace: events come by block, step, layer, and by index") {
     CHECK(same.position == e.position);
     CHECK(same.sequence == e.sequence);
     CHECK(same.row == e.row);
+    REQUIRE(e.tokens.size() == 1);
+    CHECK(e.tokens[0] == token_at(e.sequence, e.position));
+    CHECK(same.tokens.data() == e.tokens.data());
     CHECK(e.position == n / 3 % 10);
     CHECK(e.row == n % 3);
     CHECK(e.layer.value == e.row);
@@ -84,6 +95,9 @@ TEST_CASE("trace: selections by sequence and phase") {
   CHECK(part.label(0).empty());
   CHECK(ids_of(part[0]) == ids_of(r[48]));
   CHECK(part.residency().size() == 24);
+  REQUIRE(part.tokens().size() == 4);
+  CHECK(part.tokens()[3] == token_at(5, 9));
+  CHECK(part[0].tokens[0] == token_at(5, 6));
   CHECK(trace::select(r, trace::selection::parse("1-4")).n_events() == 0);
 }
 
@@ -103,6 +117,13 @@ TEST_CASE("trace: rebatch joins steps into micro-batches and keeps every token")
     CHECK(e.ids[2 * token] == r[token * 3 + 1].ids[0]);
     CHECK(e.ids[2 * token + 1] == r[token * 3 + 1].ids[1]);
   }
+  CHECK(wide.tokens().size() == r.tokens().size());
+  trace::for_each_event(wide, [](trace::event const& event) {
+    REQUIRE(event.tokens.size() == event.n_tokens);
+    for (u32 i = 0; i < event.n_tokens; ++i) {
+      CHECK(event.tokens[i] == token_at(event.sequence, event.position + i));
+    }
+  });
   CHECK(trace::rebatch(r, phase::prefill, 1000).blocks()[0].n_tokens == 6);
   CHECK_THROWS_AS(trace::rebatch(r, phase::prefill, 0), config_error);
 }
@@ -111,19 +132,26 @@ TEST_CASE("trace: the builder splits an unfinished step off") {
   trace::builder b;
   b.parts.geometry = geometry::uniform(3, 8, 1, 10);
   u16 const id = 1;
+  auto add = [&](u32 position, u32 row) {
+    u32 const token = token_at(0, position);
+    b.add(0, position, phase::decode, row, 1, 1, {&id, 1}, {&token, 1});
+  };
   for (u32 row : {0u, 1u, 2u}) {
-    b.add(0, 0, phase::decode, row, 1, 1, {&id, 1});
+    add(0, row);
   }
   for (u32 row : {0u, 1u}) {
-    b.add(0, 1, phase::decode, row, 1, 1, {&id, 1});
+    add(1, row);
   }
-  b.add(0, 7, phase::decode, 2, 1, 1, {&id, 1});
+  add(7, 2);
   trace::recording const r{b.take()};
   REQUIRE(r.blocks().size() == 3);
   CHECK(r.blocks()[1].n_rows == 2);
   CHECK(r.blocks()[1].first_position == 1);
   CHECK(r.blocks()[2].first_row == 2);
   CHECK(r.n_events() == 6);
+  REQUIRE(r.tokens().size() == 3);
+  trace::for_each_event(
+      r, [](trace::event const& e) { CHECK(e.tokens[0] == token_at(0, e.position)); });
 }
 
 TEST_CASE("trace: broken contents are refused with a sentence") {
@@ -168,15 +196,19 @@ TEST_CASE("trace: broken contents are refused with a sentence") {
         std::string::npos);
   CHECK(broken([](C& c) { c.residency.resize(3); }).find("residency") != std::string::npos);
   CHECK(broken([](C& c) { c.weights.assign(5, 0.f); }).find("weights") != std::string::npos);
+  CHECK(broken([](C& c) { c.tokens = {5}; }).empty());
+  CHECK(broken([](C& c) { c.tokens = {trace::token_bound - 1}; }).empty());
+  CHECK(broken([](C& c) { c.tokens = {5, 6}; }) == "2 input tokens, but the blocks have 1");
+  CHECK(broken([](C& c) { c.tokens = {u32_max}; }) == "input token 4294967295 is not below 2^31");
   CHECK(broken([](C& c) { c.lookahead_width = 1; }).find("look-ahead") != std::string::npos);
   CHECK(broken([](C& c) {
           c.lookahead_width = 1;
           c.lookahead = {7, 4};
         }) == "expert 4 of a layer with 4 experts");
   CHECK(broken([](C& c) { c.labels = {{1, "a"}, {1, "b"}}; }).find("labels") != std::string::npos);
-  CHECK_THROWS_AS(
-      trace::recording(trace::contents{{}, false, "", "", {b}, {1, 2, 3, 4}, {}, 0, {}, {}, {}}),
-      config_error);
+  CHECK_THROWS_AS(trace::recording(
+                      trace::contents{{}, false, "", "", {b}, {1, 2, 3, 4}, {}, 0, {}, {}, {}, {}}),
+                  config_error);
 }
 
 TEST_CASE("trace: the word-wise check of rows says what the plain check says") {

@@ -2,6 +2,9 @@
 #include "support.hpp"
 
 #include <cstring>
+#include <filesystem>
+
+#include <catch2/generators/catch_generators.hpp>
 
 using namespace trace_test;
 
@@ -36,6 +39,13 @@ trace::contents sample() {
   return c;
 }
 
+/// The same with the input tokens of both blocks: three of a step, and one of each of two.
+trace::contents sample_with_tokens() {
+  trace::contents c = sample();
+  c.tokens = {70'001, 2, 2, 0, trace::token_bound - 1};
+  return c;
+}
+
 std::string written(trace::contents c) {
   std::vector<std::byte> const bytes = trace::write_warmset(trace::recording(std::move(c)));
   return std::string(trace::text_of(bytes));
@@ -61,8 +71,10 @@ std::string resealed(std::string s) {
 }  // namespace
 
 TEST_CASE("warmset: a recording survives the round trip with all its columns") {
-  trace::recording const a{sample()};
-  std::string const bytes = written(sample());
+  bool const with_tokens = GENERATE(false, true);
+  trace::contents const parts = with_tokens ? sample_with_tokens() : sample();
+  trace::recording const a{parts};
+  std::string const bytes = written(parts);
   trace::recording const b = read_text(bytes);
   CHECK(b.geometry() == a.geometry());
   CHECK(b.model() == a.model());
@@ -75,6 +87,8 @@ TEST_CASE("warmset: a recording survives the round trip with all its columns") {
   CHECK(std::equal(a.lookahead().begin(), a.lookahead().end(), b.lookahead().begin(),
                    b.lookahead().end()));
   CHECK(std::equal(a.weights().begin(), a.weights().end(), b.weights().begin(), b.weights().end()));
+  CHECK(b.tokens().size() == (with_tokens ? 5u : 0u));
+  CHECK(std::equal(a.tokens().begin(), a.tokens().end(), b.tokens().begin(), b.tokens().end()));
   CHECK(trace::text_of(trace::write_warmset(b)) == bytes);
 }
 
@@ -88,6 +102,41 @@ TEST_CASE("warmset: a recording without events or columns survives too") {
   CHECK(r.lookahead_width() == 0);
 }
 
+TEST_CASE("warmset: a long column of tokens survives, summed while it is copied") {
+  trace::contents c;
+  c.geometry = geometry::uniform(1, 4, 1, 10);
+  trace::block b;
+  b.n_rows = 1;
+  b.n_steps = 5001;
+  b.k = 1;
+  c.blocks = {b};
+  c.ids.assign(5001, 3);
+  for (u32 i = 0; i < 5001; ++i) {
+    c.tokens.push_back(i * 7919 % trace::token_bound);
+  }
+  std::string const good = written(c);
+  trace::recording const r = read_text(good);
+  CHECK(std::equal(c.tokens.begin(), c.tokens.end(), r.tokens().begin(), r.tokens().end()));
+  std::string const damaged = patched(good, good.size() - 12'000, 0x5A5A, 2);
+  REQUIRE(damaged != good);
+  auto const error = format_error_of([&] { return read_text(damaged); });
+  REQUIRE(error.has_value());
+  CHECK(error->at() == good.size() - 8);
+}
+
+TEST_CASE("warmset: files from before the tokens read, and are written again as they were") {
+  std::filesystem::path const seeds =
+      std::filesystem::path(WARMSET_SOURCE_DIR) / "tests/fuzz/corpus/warmset_trace";
+  for (char const* name :
+       {"assumed-bytes", "lookahead", "no-events", "residency-and-weights", "input-tokens"}) {
+    INFO(name);
+    std::vector<std::byte> const bytes = warmset_tools::read_file((seeds / name).string());
+    trace::recording const r = trace::read_warmset(bytes);
+    CHECK(r.tokens().empty() == (std::string_view(name) != "input-tokens"));
+    CHECK(trace::write_warmset(r) == bytes);
+  }
+}
+
 TEST_CASE("warmset: the bytes are those of the documentation") {
   std::string const s = written(sample());
   CHECK(s.substr(0, 8) == "WARMSET\n");
@@ -95,6 +144,13 @@ TEST_CASE("warmset: the bytes are those of the documentation") {
   CHECK(static_cast<unsigned char>(s[16]) + 256u * static_cast<unsigned char>(s[17]) == s.size());
   CHECK(s.size() % 8 == 0);
   CHECK(s.substr(80 + 2 * 16 + 3 * 8 + 2 * 32 + 8, 6) == "sample");
+  // Tokens are a flag and the last column, of 5 u32 and 4 bytes of padding.
+  std::string const t = written(sample_with_tokens());
+  CHECK(t.size() == s.size() + 24);
+  CHECK(s[12] == 3);
+  CHECK(t[12] == 11);
+  CHECK(t.substr(24, s.size() - 32) == s.substr(24, s.size() - 32));
+  CHECK(t.substr(s.size() - 8, 8) == std::string("\x71\x11\x01\0\2\0\0\0", 8));
   // From an independent calculation of the documented rule.
   CHECK(trace::checksum({}) == 0xDAAA'9AD1'FCA1'A52Eull);
   CHECK(trace::checksum(trace::bytes_of("warmset")) == 0x1382'C331'5C75'054Cull);
@@ -118,7 +174,9 @@ TEST_CASE("warmset: malformed inputs name byte, field and value") {
       {"cut off in the magic", good.substr(0, 5), 0, "magic needs 8 bytes"},
       {"wrong magic", patched(good, 0, 'w', 1), 0, "magic"},
       {"version", patched(good, 8, 2, 4), 8, "version is 2"},
-      {"flags", patched(good, 12, 8, 4), 12, "flags are 8"},
+      {"flags", patched(good, 12, 16, 4), 12, "flags are 16"},
+      {"a flag without its column", resealed(patched(good, 12, 11, 4)), good.size() - 8,
+       "tokens needs 20 bytes"},
       {"size", patched(good, 16, 1, 8), 16, "size is 1"},
       {"cut off", good.substr(0, good.size() - 8), 16, "size is"},
       {"damage", patched(good, ids, 3, 1), good.size() - 8, "checksum"},
@@ -153,10 +211,25 @@ TEST_CASE("warmset: malformed inputs name byte, field and value") {
        "expert 9"},
   };
   check_malformed(cases, trace::format_error::unit::byte, read_text);
+
+  std::string const full = written(sample_with_tokens());
+  std::size_t const tokens = good.size() - 8;
+  std::vector<malformed> const token_cases = {
+      {"token", resealed(patched(full, tokens + 8, most, 4)), tokens + 8, "input token 4294967295"},
+      {"last token", resealed(patched(full, tokens + 16, u64{1} << 31, 4)), tokens + 16,
+       "input token 2147483648"},
+      {"padding after tokens", resealed(patched(full, tokens + 21, 1, 1)), tokens + 21, "padding"},
+      {"damaged token", patched(full, tokens, 3, 1), full.size() - 8, "checksum"},
+      {"a column without its flag", resealed(patched(full, 12, 3, 4)), tokens, "32 bytes follow"},
+      {"cut off in the tokens",
+       resealed(patched(full.substr(0, tokens + 8) + std::string(8, '\0'), 16, tokens + 16, 8)),
+       tokens, "tokens needs 20 bytes"},
+  };
+  check_malformed(token_cases, trace::format_error::unit::byte, read_text);
 }
 
 TEST_CASE("warmset: every prefix and every flipped bit is refused, without a crash") {
-  std::string const good = written(sample());
+  std::string const good = written(sample_with_tokens());
   for (std::size_t n = 0; n < good.size(); ++n) {
     CHECK(format_error_of([&] { return read_text(good.substr(0, n)); }).has_value());
     for (int bit = 0; bit < 8; ++bit) {

@@ -10,14 +10,17 @@ namespace trace {
 
 /// Puts events, handed over in recorded order, together to the fewest blocks.
 ///
-/// Members of `parts` other than `blocks` and `ids` are the caller's; `add` appends to these two.
+/// Members of `parts` other than `blocks`, `ids` and `tokens` are the caller's; `add` appends to
+/// these three. `tokens` are the event's input token ids, n_tokens or none, and all layers of a step
+/// name the same: those of the first are kept.
 /// What it is given is checked when the recording is made. O(1) amortized per id.
 class builder {
  public:
   contents parts;
 
   void add(u32 sequence, u32 position, phase what, u32 row, u32 n_tokens, u32 k,
-           std::span<u16 const> ids) {
+           std::span<u16 const> ids, std::span<u32 const> tokens = {}) {
+    bool starts_step = true;
     if (!extends(sequence, position, what, row, n_tokens, k)) {
       close();
       open_ = {};
@@ -39,8 +42,12 @@ class builder {
       filled_ = 1;
     } else {
       ++filled_;
+      starts_step = false;
     }
     parts.ids.insert(parts.ids.end(), ids.begin(), ids.end());
+    if (starts_step) {
+      parts.tokens.insert(parts.tokens.end(), tokens.begin(), tokens.end());
+    }
   }
 
   /// The contents; the builder is empty afterwards.

@@ -7,25 +7,11 @@
 #include <type_traits>
 #include <vector>
 
+#include "capacity.hpp"
 #include "trace.hpp"
 
 namespace warmset::inline v0 {
 namespace trace {
-
-/// Room of the pools that an oracle fills.
-struct capacity {
-  enum class unit : u8 {
-    slots_per_layer,  ///< every layer has a pool of `amount` slots
-    shared_slots,     ///< one pool of `amount` slots for the experts of all layers
-    shared_bytes      ///< one pool of `amount` bytes for the experts of all layers
-  };
-  unit in;
-  u64 amount;
-
-  static constexpr capacity slots_per_layer(u64 n) noexcept { return {unit::slots_per_layer, n}; }
-  static constexpr capacity shared_slots(u64 n) noexcept { return {unit::shared_slots, n}; }
-  static constexpr capacity shared_bytes(u64 n) noexcept { return {unit::shared_bytes, n}; }
-};
 
 /// Look-ups of one layer and phase by how an oracle served them. Unit: experts, one per distinct id
 /// of an event, unless the name says otherwise.

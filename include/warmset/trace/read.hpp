@@ -9,6 +9,7 @@
 #include "read_rtb1.hpp"
 #include "read_tinymoe.hpp"
 #include "read_warmset.hpp"
+#include "tokens.hpp"
 
 namespace warmset::inline v0 {
 namespace trace {

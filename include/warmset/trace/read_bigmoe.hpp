@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "builder.hpp"
+#include "read_geometry.hpp"
 #include "text.hpp"
 
 namespace warmset::inline v0 {
@@ -83,7 +84,7 @@ class bigmoe_reader {
           in_.fail("a layer before the line with the model");
         }
         u32 const layer = in_.number_of32("layer", value_of("layer"), n_layers_ - 1);
-        u64 const bytes = in_.number_of("expert_bytes", value_of("expert_bytes"), u64{1} << 48);
+        u64 const bytes = in_.number_of("expert_bytes", value_of("expert_bytes"), geometry::max_expert_bytes);
         if (bytes == 0) {
           in_.fail("expert_bytes is 0");
         }
@@ -96,7 +97,7 @@ class bigmoe_reader {
         if (layers.empty()) {
           in_.fail("no layer is described before the rows");
         }
-        geometry_ = geometry(std::move(layers));
+        geometry_ = read_geometry(std::move(layers), [&](char const* what) { in_.fail(what); });
         looked_up_.assign(n_experts_, 0);
         in_token_.assign(n_experts_, 0);
         return;

@@ -8,13 +8,14 @@
 #include <string_view>
 
 #include "bytes.hpp"
+#include "read_geometry.hpp"
 
 namespace warmset::inline v0 {
 namespace trace {
 
-/// Bytes of one gpt-oss expert in MXFP4 with its biases: 3 * 2880 * 2880 weights at 17/32 bytes and
-/// 3 * 2880 floats, 12.61 MiB. The value that the BigMoeOnEdge trace of gpt-oss-120b states for
-/// every layer; the 20b model has experts of the same shape.
+/// Bytes of one gpt-oss expert in MXFP4, its biases not counted: 3 * 2880 * 2880 weights at 17/32
+/// bytes, 12.61 MiB. The value that the BigMoeOnEdge trace of gpt-oss-120b states for every layer;
+/// the 20b model has experts of the same shape.
 inline constexpr u64 gpt_oss_expert_bytes = 13'219'200;
 
 /// What an RTB1 file does not say.
@@ -58,7 +59,8 @@ constexpr float float_of_half(u16 half) noexcept {
 ///
 /// Decode steps of one token; sequence i is the i-th of the file and starts at position 0. The
 /// layout has no bytes per expert: `options` says them, and the recording remembers that they are
-/// assumed. Throws format_error with the byte offset. O(size).
+/// assumed. Input token ids are in a list beside it, for `with_tokens`. Throws format_error with the
+/// byte offset. O(size).
 inline recording read_rtb1(std::span<std::byte const> bytes, rtb1_options options = {}) {
   detail::byte_cursor in("rtb1", bytes);
   if (bytes.empty()) {
@@ -101,7 +103,14 @@ inline recording read_rtb1(std::span<std::byte const> bytes, rtb1_options option
             std::to_string(ids) + " ids");
   }
   contents parts;
-  parts.geometry = geometry::uniform(layers, experts, k, options.expert_bytes);
+  std::vector<layer_geometry> model;
+  model.reserve(layers);
+  for (u32 i = 0; i < layers; ++i) {
+    model.push_back({layer_id{i}, experts, k, {options.expert_bytes}});
+  }
+  parts.geometry = detail::read_geometry(std::move(model), [&](char const* what) {
+    in.fail_at(4, std::string(what) + " (every expert is taken to have " + std::to_string(options.expert_bytes) + ")");
+  });
   parts.expert_bytes_assumed = true;
   parts.model = std::move(options.model);
   parts.source = std::move(options.source);

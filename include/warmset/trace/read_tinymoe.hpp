@@ -5,144 +5,13 @@
 #include <string_view>
 
 #include "builder.hpp"
-#include "text.hpp"
+#include "json_line.hpp"
+#include "read_geometry.hpp"
 
 namespace warmset::inline v0 {
 namespace trace {
 
 namespace detail {
-
-/// Members of one JSON object of a line, without recursion: strings without escapes beyond skipping
-/// them, whole numbers, lists of whole numbers; other values are skipped.
-class json_line {
- public:
-  explicit json_line(lines const& in)
-      : in_(in), at_(in.line().data()), end_(at_ + in.line().size()) {
-    expect('{', "an object");
-  }
-
-  /// Moves to the next member; false at the end of the object.
-  bool next() {
-    skip_blanks();
-    if (at_ != end_ && *at_ == '}') {
-      ++at_;
-      skip_blanks();
-      if (at_ != end_) {
-        in_.fail("'" + rest() + "' follows the object");
-      }
-      return false;
-    }
-    if (!first_) {
-      expect(',', "',' or '}'");
-      skip_blanks();
-    }
-    first_ = false;
-    key_ = string("a key");
-    expect(':', "':'");
-    skip_blanks();
-    return true;
-  }
-
-  std::string_view key() const noexcept { return key_; }
-
-  u32 number(u64 most) { return in_.number_of32(key_, token(), most); }
-  u64 wide_number(u64 most) { return in_.number_of(key_, token(), most); }
-  std::string_view string() { return string(key_); }
-
-  /// A list of whole numbers of at most `most`, appended to `out`; −1 becomes padding.
-  void ids(u32 most, std::vector<u16>& out) {
-    expect('[', "a list");
-    skip_blanks();
-    if (at_ != end_ && *at_ == ']') {
-      ++at_;
-      return;
-    }
-    for (;;) {
-      std::string_view const value = token();
-      out.push_back(value == "-1" ? padding : static_cast<u16>(in_.number_of(key_, value, most)));
-      skip_blanks();
-      if (at_ != end_ && *at_ == ']') {
-        ++at_;
-        return;
-      }
-      expect(',', "',' or ']'");
-      skip_blanks();
-    }
-  }
-
-  void skip() {
-    u32 depth = 0;
-    do {
-      skip_blanks();
-      if (at_ == end_) {
-        in_.fail("the line ends within '" + shown(key_) + "'");
-      }
-      if (*at_ == '"') {
-        string(key_);
-      } else if (*at_ == '[' || *at_ == '{') {
-        ++depth;
-        ++at_;
-      } else if (depth != 0 && (*at_ == ']' || *at_ == '}')) {
-        --depth;
-        ++at_;
-      } else if (depth != 0 && (*at_ == ',' || *at_ == ':')) {
-        ++at_;
-      } else {
-        token();
-      }
-    } while (depth != 0);
-  }
-
- private:
-  void skip_blanks() noexcept {
-    while (at_ != end_ && (*at_ == ' ' || *at_ == '\t')) {
-      ++at_;
-    }
-  }
-
-  std::string rest() const { return shown({at_, static_cast<std::size_t>(end_ - at_)}); }
-
-  void expect(char c, std::string_view what) {
-    skip_blanks();
-    if (at_ == end_ || *at_ != c) {
-      in_.fail(at_ == end_ ? "the line ends where " + std::string(what) + " is due"
-                           : "'" + rest() + "' where " + std::string(what) + " is due");
-    }
-    ++at_;
-  }
-
-  std::string_view string(std::string_view what) {
-    expect('"', what);
-    char const* const start = at_;
-    while (at_ != end_ && *at_ != '"') {
-      at_ += *at_ == '\\' && end_ - at_ > 1 ? 2 : 1;
-    }
-    if (at_ == end_) {
-      in_.fail("the line ends within a string");
-    }
-    return {start, static_cast<std::size_t>(at_++ - start)};
-  }
-
-  /// Characters up to the next that ends a number.
-  std::string_view token() {
-    char const* const start = at_;
-    while (at_ != end_ && *at_ != ',' && *at_ != ']' && *at_ != '}' && *at_ != ' ' && *at_ != '[' &&
-           *at_ != '{' && *at_ != '"' && *at_ != ':') {
-      ++at_;
-    }
-    if (at_ == start) {
-      in_.fail(at_ == end_ ? "the line ends where a value is due"
-                           : "'" + rest() + "' where a value is due");
-    }
-    return {start, static_cast<std::size_t>(at_ - start)};
-  }
-
-  lines const& in_;
-  char const* at_;
-  char const* end_;
-  bool first_ = true;
-  std::string_view key_;
-};
 
 /// Reader of `routing-jsonl-1`. One object per input.
 class tinymoe_reader {
@@ -201,7 +70,7 @@ class tinymoe_reader {
       } else if (key == "top_k") {
         k_ = object.number(geometry::max_experts_per_layer);
       } else if (key == "expert_bytes") {
-        expert_bytes = object.wide_number(u64{1} << 48);
+        expert_bytes = object.wide_number(geometry::max_expert_bytes);
       } else {
         object.skip();
       }
@@ -220,7 +89,12 @@ class tinymoe_reader {
       in_.fail("layers is " + std::to_string(layers) + ", more than the input can hold");
     }
     n_layers_ = static_cast<u32>(layers);
-    out_.parts.geometry = geometry::uniform(n_layers_, n_experts_, k_, expert_bytes);
+    std::vector<layer_geometry> rows;
+    rows.reserve(n_layers_);
+    for (u32 i = 0; i < n_layers_; ++i) {
+      rows.push_back({layer_id{i}, n_experts_, k_, {expert_bytes}});
+    }
+    out_.parts.geometry = read_geometry(std::move(rows), [&](char const* what) { in_.fail(what); });
   }
 
   void read_event() {
@@ -390,7 +264,8 @@ class tinymoe_reader {
 /// `l` layer, `e` experts in rank order and, where recorded, `a` look-ahead ids.
 ///
 /// Every line is one event of one token. Members of an object may stand in any order; unknown ones
-/// are skipped. Throws format_error with the line. O(size).
+/// are skipped. Input token ids are in a list beside it, for `with_tokens`. Throws format_error with
+/// the line. O(size).
 inline recording read_tinymoe(std::string_view text) {
   return detail::tinymoe_reader(text).read();
 }

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "read_geometry.hpp"
 #include "write_warmset.hpp"
 
 namespace warmset::inline v0 {
@@ -133,13 +134,7 @@ inline recording read_wst_body(byte_cursor& in, std::span<std::byte const> bytes
     layers.push_back(
         {layer_id{load_le<u32>(layer)}, load_le<u32>(layer + 4), load_le<u32>(layer + 8), {}});
     for (u32 j = 0; j < banks; ++j, bank += 8) {
-      u64 const size_of_bank = load_le<u64>(bank);
-      // Keeps every sum over experts and layers within 64 bits.
-      if (size_of_bank > u64{1} << 32) {
-        in.fail_at(layers_at + i * wst::layer_bytes,
-                   "a bank has " + std::to_string(size_of_bank) + " bytes, more than 2^32");
-      }
-      layers.back().bank_bytes.push_back(size_of_bank);
+      layers.back().bank_bytes.push_back(load_le<u64>(bank));
     }
     banks_left -= banks;
   }
@@ -147,11 +142,8 @@ inline recording read_wst_body(byte_cursor& in, std::span<std::byte const> bytes
     in.fail_at(44, "banks is " + std::to_string(h.n_banks) + ", but the layers name " +
                        std::to_string(h.n_banks - banks_left));
   }
-  try {
-    parts.geometry = geometry(std::move(layers));
-  } catch (config_error const& e) {
-    in.fail_at(layers_at, e.what());
-  }
+  parts.geometry =
+      read_geometry(std::move(layers), [&](char const* what) { in.fail_at(layers_at, what); });
   if (parts.geometry.fingerprint() != h.fingerprint) {
     in.fail_at(24, "the h.fingerprint is not that of the layers");
   }
@@ -203,6 +195,10 @@ inline recording read_wst_body(byte_cursor& in, std::span<std::byte const> bytes
                                        (h.flags & wst::has_residency) != 0 ? h.n_ids : 0, 1);
   u64 const ahead_at = take_column("look-ahead", parts.lookahead, n_ahead, 2);
   take_column("weights", parts.weights, (h.flags & wst::has_weights) != 0 ? h.n_ids : 0, 4);
+  u64 const inputs =
+      parts.blocks.empty() ? 0 : parts.blocks.back().inputs_at + parts.blocks.back().n_inputs();
+  u64 const tokens_at =
+      take_column("tokens", parts.tokens, (h.flags & wst::has_tokens) != 0 ? inputs : 0, 4);
   if (in.left() != 8) {
     in.fail(std::to_string(in.left()) + " bytes follow where the checksum of 8 is due");
   }
@@ -226,6 +222,9 @@ inline recording read_wst_body(byte_cursor& in, std::span<std::byte const> bytes
       break;
     case fault::list::lookahead:
       at = ahead_at + f.index * 2;
+      break;
+    case fault::list::token:
+      at = tokens_at + f.index * 4;
       break;
     case fault::list::label:
       at = labels_at + f.index * wst::label_bytes;

@@ -92,6 +92,18 @@ class install_lives {
   std::vector<u8> life_;
 };
 
+/// The input token of an event, or a hash of the tokens of a micro-batch.
+inline u32 token_of(event const& e) noexcept {
+  if (e.tokens.empty()) {
+    return step_context::no_token;
+  }
+  u32 hash = e.tokens.front();
+  for (std::size_t i = 1; i < e.tokens.size(); ++i) {
+    hash = (hash ^ e.tokens[i]) * 0x0100'0193u;
+  }
+  return hash & 0x7FFF'FFFF;
+}
+
 struct ignore_decision {
   template <class Decision>
   void operator()(event const&, Decision const&) const noexcept {}
@@ -102,7 +114,7 @@ struct ignore_decision {
 /// Plays the selected events of a recording through a cache, one step per event, in recorded order and from the
 /// state that the cache is in.
 ///
-/// @param cache    `step(layer, ids, phase)` decides, its result has the spans `experts` and `how`; `is_resident`
+/// @param cache    `step(layer, ids, step_facts)` decides, its result has the spans `experts` and `how`; `is_resident`
 ///                 and `observer().total(row, phase)` are read at the end. Its layers must be the recording's, and
 ///                 its observer new. `cache<Policy, move::immediate, observe::counting>` and `byte_pool` are such.
 /// @param on_step  called as on_step(event, decision) after each step, while the decision's spans are valid
@@ -120,14 +132,15 @@ replay_report replay(recording const& r, selection const& which, Cache& cache,
   bool const padded = std::find(all.begin(), all.end(), padding) != all.end();
   std::vector<routed_id> converted;
   auto const decide = [&](event const& e) {
+    step_facts const facts{e.phase, e.sequence, detail::token_of(e), {}};
     if (!padded) {
-      return cache.step(e.layer, e.ids, e.phase);
+      return cache.step(e.layer, e.ids, facts);
     }
     converted.clear();
     for (u16 id : e.ids) {
       converted.push_back(routed(id));
     }
-    return cache.step(e.layer, std::span<routed_id const>(converted), e.phase);
+    return cache.step(e.layer, std::span<routed_id const>(converted), facts);
   };
   for_each_event(r, which, [&](event const& e) {
     auto const decision = decide(e);
@@ -192,6 +205,7 @@ class byte_pool {
         arrivals_(all_experts(model_).reserved, 0u) {
     observer_.open(model_);
     reclaimed_.reserve(arrivals_.size());
+    last_experts_.reserve(policy::max_experts);
     slot_of_.resize(arrivals_.size());
     u32 n_before = 0;
     for (layer_geometry const& layer : model_.layers()) {
@@ -205,11 +219,18 @@ class byte_pool {
 
   /// The layer must be one of the model's.
   template <class Id>
-  decision step(layer_id layer, std::span<Id const> ids, phase p) noexcept {
+  decision step(layer_id layer, std::span<Id const> ids, step_facts const& facts) noexcept {
     u32 const row = row_of_[layer.value];
+    phase const p = facts.in_phase;
     auto const& view = table_.view();
-    plan_demand<policy>(one_lane{}, view, step_input{row, p, model_tick_}, ids.data(),
-                        static_cast<u32>(ids.size()), workspace_, plan_);
+    bool const follows = row == last_row_ + 1;
+    plan_demand<policy>(one_lane{}, view,
+                        step_input{row, p, model_tick_, facts.sequence, facts.token,
+                                   follows ? last_experts_.data() : nullptr,
+                                   follows ? static_cast<u32>(last_experts_.size()) : 0, facts.supplied.data()},
+                        ids.data(), static_cast<u32>(ids.size()), workspace_, plan_);
+    last_row_ = row;
+    last_experts_.assign(plan_.expert, plan_.expert + plan_.n);
     outcome& out = observer_.record(row, p);
     reclaimed_.clear();
     if (plan_.kind == plan_kind::step) {
@@ -271,6 +292,8 @@ class byte_pool {
   observe::counting observer_;
   u64 used_ = 0;
   u32 model_tick_ = 0;
+  u32 last_row_ = u32_max - 1;     // of the last step, whose experts are contexts of the next row's
+  std::vector<u32> last_experts_;  // with room for all
   workspace_of<policy> workspace_;
   plan_of<policy> plan_;
 };

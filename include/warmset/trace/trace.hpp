@@ -50,6 +50,9 @@ using column = std::vector<T, detail::uninitialized_allocator<T>>;
 /// The id that fills a place where the router chose no expert: −1 in 16 bits.
 inline constexpr u16 padding = 0xFFFF;
 
+/// Input token ids are below: engines count them in signed 32 bits, so that more is a negative one.
+inline constexpr u32 token_bound = u32{1} << 31;
+
 /// Values of the residency column: what the recording engine's own cache did.
 enum class recorded_access : u8 {
   miss,   ///< not resident at the start of its event
@@ -65,7 +68,7 @@ constexpr routed_id routed(u16 id) noexcept {
 /// Consecutive steps of one sequence, all of one shape: ids[n_steps][n_rows][n_tokens][k].
 ///
 /// Step i starts at position first_position + i * n_tokens. Rows index the geometry's list of
-/// layers. Blocks follow each other in a recording without gaps, so the last three members are
+/// layers. Blocks follow each other in a recording without gaps, so the last four members are
 /// derived.
 struct block {
   u32 sequence = 0;
@@ -80,10 +83,12 @@ struct block {
   u64 events_at = 0;  ///< derived: events of earlier blocks
   u64 tokens_at = 0;  ///< derived: token rows of earlier blocks
   u64 ids_at = 0;     ///< derived: ids of earlier blocks
+  u64 inputs_at = 0;  ///< derived: input tokens of earlier blocks
 
   u64 n_events() const noexcept { return u64{n_steps} * n_rows; }
   u64 n_token_rows() const noexcept { return n_events() * n_tokens; }
   u64 n_ids() const noexcept { return n_token_rows() * k; }
+  u64 n_inputs() const noexcept { return u64{n_steps} * n_tokens; }
 
   bool operator==(block const&) const = default;
 };
@@ -103,6 +108,7 @@ struct event {
   u32 lookahead_width;
   std::span<u16 const> lookahead;  ///< [n_tokens][lookahead_width], best first; `padding`, or empty
   std::span<float const> weights;  ///< one per id, or empty
+  std::span<u32 const> tokens;     ///< [n_tokens], the same for all layers of a step; or empty
 };
 
 /// What kind of text a sequence is.
@@ -125,12 +131,13 @@ struct contents {
   u32 lookahead_width = 0;             ///< ids per token in `lookahead`; 0 without that column
   column<u16> lookahead;               ///< [token row][lookahead_width]
   column<float> weights;               ///< one per id, as the engine applied them
+  column<u32> tokens;                  ///< input token ids: all blocks' [n_steps][n_tokens]
   std::vector<sequence_label> labels;  ///< ascending by sequence
 };
 
 /// The first broken invariant of a contents: which list, which element of it, and why.
 struct fault {
-  enum class list : u8 { header, block, id, residency, lookahead, weight, label };
+  enum class list : u8 { header, block, id, residency, lookahead, weight, token, label };
   list where;
   u64 index;
   std::string what;
@@ -261,7 +268,7 @@ inline std::optional<fault> check_rows(u16 const* ids, u64 n_rows, u32 k, u32 n_
 ///
 /// Immutable; every invariant holds: ids name experts of their layer or are padding, no expert
 /// twice in the row of one token, blocks name layers of the geometry with its k, columns have one
-/// value per id or token.
+/// value per id or token, input token ids are below 2^31.
 class recording {
  public:
   /// Throws config_error with the first broken invariant. O(ids).
@@ -287,6 +294,7 @@ class recording {
     u64 events = 0;
     u64 tokens = 0;
     u64 placed = 0;
+    u64 inputs = 0;
     for (std::size_t i = 0; i < parts.blocks.size(); ++i) {
       block& b = parts.blocks[i];
       if (b.n_rows == 0 || b.n_steps == 0 || b.n_tokens == 0 || b.k == 0) {
@@ -325,9 +333,11 @@ class recording {
       b.events_at = events;
       b.tokens_at = tokens;
       b.ids_at = placed;
+      b.inputs_at = inputs;
       events += b.n_events();
       tokens += b.n_token_rows();
       placed += b.n_ids();
+      inputs += b.n_inputs();
     }
     if (placed != n_ids) {
       return fault{fault::list::id, placed,
@@ -357,6 +367,8 @@ class recording {
   u32 lookahead_width() const noexcept { return parts_.lookahead_width; }
   std::span<u16 const> lookahead() const noexcept { return parts_.lookahead; }
   std::span<float const> weights() const noexcept { return parts_.weights; }
+  /// Input token ids, one per (block, step, token), or empty.
+  std::span<u32 const> tokens() const noexcept { return parts_.tokens; }
   std::vector<sequence_label> const& labels() const noexcept { return parts_.labels; }
 
   /// The kind of text of a sequence, or nothing. O(log labels).
@@ -373,6 +385,12 @@ class recording {
   }
 
   u64 n_token_rows() const noexcept { return token_rows(parts_.blocks); }
+
+  /// Input tokens: steps x tokens, summed over the blocks.
+  u64 n_inputs() const noexcept { return inputs(parts_.blocks); }
+
+  /// What the recording is made of, to make another one from.
+  contents release() && noexcept { return std::move(parts_); }
 
   /// Event `step` x `row` of a block, both counted from the block's first. O(1).
   event at(block const& b, u64 step, u32 row) const noexcept {
@@ -399,7 +417,11 @@ class recording {
                                                    std::size_t{b.n_tokens} * width),
                  parts_.weights.empty()
                      ? std::span<float const>()
-                     : std::span<float const>(parts_.weights.data() + ids_at, n_ids)};
+                     : std::span<float const>(parts_.weights.data() + ids_at, n_ids),
+                 parts_.tokens.empty()
+                     ? std::span<u32 const>()
+                     : std::span<u32 const>(parts_.tokens.data() + b.inputs_at + step * b.n_tokens,
+                                            b.n_tokens)};
   }
 
   /// Event by its index, which must be below n_events(). O(log blocks).
@@ -417,6 +439,10 @@ class recording {
 
   static u64 token_rows(std::vector<block> const& placed) noexcept {
     return placed.empty() ? 0 : placed.back().tokens_at + placed.back().n_token_rows();
+  }
+
+  static u64 inputs(std::vector<block> const& placed) noexcept {
+    return placed.empty() ? 0 : placed.back().inputs_at + placed.back().n_inputs();
   }
 
   static fault block_fault(std::size_t i, std::string what) {
@@ -440,6 +466,17 @@ class recording {
     }
     if (!parts.weights.empty() && parts.weights.size() != parts.ids.size()) {
       return fault{fault::list::header, 0, "weights have another length than the ids"};
+    }
+    if (!parts.tokens.empty() && parts.tokens.size() != inputs(parts.blocks)) {
+      return fault{fault::list::header, 0,
+                   std::to_string(parts.tokens.size()) + " input tokens, but the blocks have " +
+                       std::to_string(inputs(parts.blocks))};
+    }
+    for (std::size_t i = 0; i < parts.tokens.size(); ++i) {
+      if (parts.tokens[i] >= token_bound) {
+        return fault{fault::list::token, i,
+                     "input token " + std::to_string(parts.tokens[i]) + " is not below 2^31"};
+      }
     }
     for (std::size_t i = 1; i < parts.labels.size(); ++i) {
       if (parts.labels[i].sequence <= parts.labels[i - 1].sequence) {
@@ -618,6 +655,11 @@ inline void append_steps(recording const& from, block const& b, u64 first, u64 n
   made.n_tokens = b.n_tokens * tokens;
   made.n_steps = static_cast<u32>(n / tokens);
   to.blocks.push_back(made);
+  if (!from.tokens().empty()) {
+    // A step's tokens are in order, so those of joined steps are too.
+    auto const inputs = from.tokens().subspan(b.inputs_at + first * b.n_tokens, n * b.n_tokens);
+    to.tokens.insert(to.tokens.end(), inputs.begin(), inputs.end());
+  }
   for (u64 step = first; step < first + n; step += tokens) {
     for (u32 row = 0; row < b.n_rows; ++row) {
       for (u64 i = step; i < step + tokens; ++i) {

@@ -21,7 +21,8 @@ inline constexpr u64 label_bytes = 8;
 inline constexpr u32 has_residency = 1;
 inline constexpr u32 has_weights = 2;
 inline constexpr u32 assumes_expert_bytes = 4;
-inline constexpr u32 all_flags = 7;
+inline constexpr u32 has_tokens = 8;
+inline constexpr u32 all_flags = 15;
 
 constexpr u64 aligned(u64 n) noexcept {
   return (n + 7) / 8 * 8;
@@ -49,7 +50,7 @@ inline std::vector<std::byte> write_warmset(recording const& r) {
                    r.blocks().size() * wst::block_bytes + r.labels().size() * wst::label_bytes +
                    wst::aligned(text) + wst::aligned(n_ids * 2) +
                    wst::aligned(r.residency().size()) + wst::aligned(r.lookahead().size() * 2) +
-                   wst::aligned(r.weights().size() * 4) + 8;
+                   wst::aligned(r.weights().size() * 4) + wst::aligned(r.tokens().size() * 4) + 8;
   std::vector<std::byte> out(static_cast<std::size_t>(size));
   std::byte* p = out.data();
   auto put = [&p](auto value) {
@@ -70,6 +71,7 @@ inline std::vector<std::byte> write_warmset(recording const& r) {
   put(wst::version);
   put(static_cast<u32>((r.residency().empty() ? 0 : wst::has_residency) |
                        (r.weights().empty() ? 0 : wst::has_weights) |
+                       (r.tokens().empty() ? 0 : wst::has_tokens) |
                        (r.expert_bytes_assumed() ? wst::assumes_expert_bytes : 0)));
   put(size);
   put(r.geometry().fingerprint());
@@ -118,6 +120,7 @@ inline std::vector<std::byte> write_warmset(recording const& r) {
   put_column(r.residency());
   put_column(r.lookahead());
   put_column(r.weights());
+  put_column(r.tokens());
   put(checksum({out.data(), out.size() - 8}));
   return out;
 }
