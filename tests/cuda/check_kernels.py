@@ -13,10 +13,14 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+from passed_before import Stamp  # noqa: E402
+
 FUNCTION = re.compile(r"^(?:\.visible |\.weak )*\.(entry|func)\s*(?:\([^)]*\)\s*)?([\w$]+)\s*\([^)]*\)([^{;]*)\{\n(.*?)^\}",
                       re.S | re.M)
 INSTRUCTION = re.compile(r"^\s*(?:@!?%p\d+\s+)?[a-z][\w.]*(?:\s[^;]*)?;|^\s*call[\w.]*", re.M)
 LEAST_INSTRUCTIONS = 1000
+CONTEXTUAL = {"successor", "supplied", "supplied_with"}
 
 
 def parse(ptx):
@@ -46,9 +50,15 @@ def wanted_functions(entry, outside):
     """What a kernel of this name has to call: patterns of demangled names."""
     entry = re.sub(r"\([\w:]+\)\d+", "", entry).replace("warmset::v0::", "")  # enumerators, as casts of numbers
     for part in sorted(set(re.findall(r"\bscore::(\w+)", entry))) + outside:
-        yield rf"\b{part}(<.*>)?::value\("
+        contextual = part in CONTEXTUAL
+        if contextual:
+            for function in ("list_contexts<", r"key_of\(", "keys<", "learn<", r"end_step\("):
+                yield rf"\b{part}(<.*>)?::{function}"
+        # clock has an order of its own, and keys order victims where there are some: values are for the guard
+        if (not contextual and "select::clock" not in entry) or "guarded<" in entry:
+            yield rf"\b{part}(<.*>)?::value\("
         yield rf"\b{part}(<.*>)?::on_demand\("
-    yield r"\bselect::\w+::next<"
+    yield r"\bselect::\w+(<.*>)?::next<"
     if "guarded<" in entry:
         for part in sorted(set(re.findall(r"\bguard::(\w+)", entry)) - {"all_of"}):
             yield rf"\bguard::{part}::permits\("
@@ -60,10 +70,16 @@ def main():
     parser.add_argument("--cxxfilt", default="c++filt")
     parser.add_argument("--kernels", type=int, default=1, help="how many there have to be, at least")
     parser.add_argument("--score", action="append", default=[], help="a further score that every kernel uses")
+    parser.add_argument("--stamps", help="a directory that remembers what has passed")
+    parser.add_argument("--reads", action="append", default=[], help="a file or tree that the kernels include")
     parser.add_argument("file")
     parser.add_argument("options", nargs="*", help="of nvcc, after --")
     args = parser.parse_args()
 
+    stamp = Stamp(args.stamps, args.nvcc, sys.argv[1:], [__file__, args.file, *args.reads])
+    if stamp.passed():
+        print("in order before; nothing has changed since")
+        return 0
     with tempfile.TemporaryDirectory() as directory:
         output = os.path.join(directory, "kernels.ptx")
         # no flag that a user would need; -O0 keeps the functions apart
@@ -91,6 +107,8 @@ def main():
             print(f"hollow: {names[entry][:200]}\n  {instructions} instructions; not called: {missing}")
         else:
             print(f"{instructions} instructions, {len(reached)} functions: {names[entry][:120]}")
+    if failures == 0:
+        stamp.write()
     return 1 if failures else 0
 
 

@@ -24,7 +24,7 @@ inline std::vector<layer_geometry> rows(bool shared) {
 /// A pool small enough that every step of it evicts, with the state that a run needs beside it.
 template <class Policy>
 struct pool {
-  table<Policy> owner{rows(Policy::pool::spans_layers), sizes()};
+  table<Policy> owner{rows(Policy::pool::spans_layers), sizes(), tuning{.sequences = 2}};
   std::unique_ptr<run_state<Policy>> state = std::make_unique<run_state<Policy>>();
 
   static constexpr pool_size sizes() {

@@ -28,10 +28,16 @@ template <class Policy>
 struct run_state {
   u32 arrivals[64];
   i32 ids[most_ids];
+  u32 previous[4];   // for scores that read what the layer before demanded
+  i32 supplied[16];  // and those that take keys, one for each expert of a row
   workspace_of<Policy> workspace;
   plan_of<Policy> plan;
   outcome out;
   u32 refused;
+  generator random;   // the leader draws, all lanes read what came of it
+  step_input in;
+  u32 n_ids;
+  u32 max_loads;
 };
 
 /// The mover's part: some transfers arrive, a few fail.
@@ -47,36 +53,75 @@ WARMSET_HD void publish(table_writer<Policy> const& t, generator& random, u32* a
   }
 }
 
+/// What a step is told besides its ids: read by contextual scores alone.
+template <class Policy>
+WARMSET_HD step_input say(table_reader<Policy> const& t, u32 row, run_state<Policy>& s) {
+  step_input in{row, phase::decode, t.header().model_tick};
+  if constexpr (contextual_score<typename Policy::score>) {
+    generator& random = s.random;
+    in.sequence = random(3);
+    in.token = random(50);
+    in.n_previous = random(5);
+    for (u32 i = 0; i < in.n_previous; ++i) {
+      s.previous[i] = 4 * i + random(4);
+    }
+    in.previous = s.previous;
+    for (i32& key : s.supplied) {
+      key = static_cast<i32>(random(2001)) - 1000;
+    }
+    in.supplied = random(4) == 0 ? nullptr : s.supplied;
+  }
+  return in;
+}
+
+/// Makes up the next step. One lane.
+template <class Policy>
+WARMSET_HD void make_step(table_reader<Policy> const& t, run_state<Policy>& s) {
+  generator& random = s.random;
+  u32 const row = random(t.header().n_layers);
+  u32 const n_experts = t.layer(row).n_experts;
+  s.n_ids = random(24) == 0 ? 1 + random(most_ids) : 1 + random(6);
+  for (u32 i = 0; i < s.n_ids; ++i) {
+    // skewed; now and then padding and ids of no expert
+    s.ids[i] = static_cast<i32>(random(1 + random(n_experts + 1))) - (random(16) == 0 ? 1 : 0);
+  }
+  s.in = say<Policy>(t, row, s);
+}
+
+/// Makes up hints for the row of the last step. One lane.
+template <class Policy>
+WARMSET_HD void make_hints(table_reader<Policy> const& t, run_state<Policy>& s) {
+  generator& random = s.random;
+  s.n_ids = 4;
+  for (u32 i = 0; i < s.n_ids; ++i) {
+    s.ids[i] = static_cast<i32>(random(t.layer(s.in.row).n_experts + 1)) - (random(16) == 0 ? 1 : 0);
+  }
+  s.max_loads = 1 + random(4);
+}
+
 template <class Policy, lane_group Group>
 WARMSET_HD void run(Group const& group, table_writer<Policy> const& t, u64 seed, u32 n_steps,
                     run_state<Policy>& s) {
-  generator random{seed};
+  table_reader<Policy> const reader = t;
+  group.leader([&] { s.random = {seed}; });
   for (u32 step = 0; step < n_steps; ++step) {
     settle<Policy>(group, t, s.arrivals, s.out);
-    u32 const row = random(t.header().n_layers);
-    u32 const n_experts = t.layer(row).n_experts;
-    u32 const n_ids = random(24) == 0 ? 1 + random(most_ids) : 1 + random(6);
-    for (u32 i = 0; i < n_ids; ++i) {
-      // skewed; now and then padding and ids of no expert
-      s.ids[i] = static_cast<i32>(random(1 + random(n_experts + 1))) - (random(16) == 0 ? 1 : 0);
-    }
-    table_reader<Policy> const reader = t;
-    plan_demand<Policy>(group, reader, step_input{row, phase::decode, t.header().model_tick}, s.ids,
-                        n_ids, s.workspace, s.plan);
+    group.leader([&] { make_step<Policy>(reader, s); });
+    plan_demand<Policy>(group, reader, s.in, s.ids, s.n_ids, s.workspace, s.plan);
     if (s.plan.kind == plan_kind::step) {
-      s.refused += commit<Policy>(group, t, s.plan, s.out) ? 0 : 1;
+      status const committed = commit<Policy>(group, t, s.plan, s.out);
+      group.leader([&] { s.refused += committed ? 0 : 1; });
     } else {
-      record_uncommitted<Policy>(s.plan, s.out);
+      group.leader([&] { record_uncommitted<Policy>(s.plan, s.out); });
     }
     if constexpr (speculates<Policy>) {
-      for (u32 i = 0; i < 4; ++i) {
-        s.ids[i] = static_cast<i32>(random(n_experts + 1)) - (random(16) == 0 ? 1 : 0);
-      }
-      speculation_input const in{row, t.layer(row).step + 1, 1 + random(4), t.header().model_tick};
-      plan_speculative<Policy>(group, reader, in, s.ids, 4, s.workspace, s.plan);
-      s.refused += commit<Policy>(group, t, s.plan, s.out) ? 0 : 1;
+      group.leader([&] { make_hints<Policy>(reader, s); });
+      speculation_input const in{s.in.row, t.layer(s.in.row).step + 1, s.max_loads, t.header().model_tick};
+      plan_speculative<Policy>(group, reader, in, s.ids, s.n_ids, s.workspace, s.plan);
+      status const committed = commit<Policy>(group, t, s.plan, s.out);
+      group.leader([&] { s.refused += committed ? 0 : 1; });
     }
-    publish<Policy>(t, random, s.arrivals);
+    group.leader([&] { publish<Policy>(t, s.random, s.arrivals); });
   }
 }
 
@@ -103,14 +148,22 @@ struct device_bundles<list<Found...>, bundles::list<First, Rest...>>
 /// Every named bundle that a kernel can run, without hints and with.
 using named = device_bundles<list<>, bundles::all>::type;
 
-/// What the named ones leave out: other guards, a selector that asks again, one pool of all layers.
+/// What the named ones leave out: other guards, a selector that asks again, one pool of all layers, token rows,
+/// admissions.
 template <class Selector, class Guard>
 using of = bundles::guarded<bundles::of<score::decayed_count, Selector>, Guard>;
 using others =
     list<of<select::coldest, guard::none>, of<select::first_permitted, guard::challenger_must_win>,
          of<select::first_permitted, guard::all_of<guard::victim_must_be_hotter, guard::none>>,
          bundles::shared<bundles::of<score::lru>>,
-         bundles::shared<of<select::coldest, guard::spare_only>>>;
+         bundles::shared<of<select::coldest, guard::spare_only>>,
+         bundles::shared<bundles::of<score::successor<3, i8, 8>>>,
+         bundles::admitted<bundles::of<score::lru>, admit::second_touch<8>>,
+         bundles::admitted<bundles::of<score::lru>, admit::insert_budget>,
+         bundles::admitted<of<select::coldest, guard::spare_only>, admit::fetch_share>,
+         bundles::admitted<of<select::coldest, guard::spare_only>, admit::frequency_gate>,
+         bundles::shared<bundles::admitted<bundles::of<score::decayed_count>, admit::colder_than_victim<20>>>,
+         bundles::admitted<bundles::of<score::successor<>>, admit::colder_than_victim<20>>>;
 
 template <class... A, class... B>
 list<A..., B...> join(list<A...>, list<B...>);

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "cuda/fixture.hpp"
+#include "cuda/gpu.cuh"
 #include "cuda/steps_kernel.cuh"
 #include "warmset/table/audit.hpp"
 
@@ -12,54 +13,56 @@ using namespace warmset;
 
 namespace {
 
-bool has_gpu() {
-  int n = 0;
-  return cudaGetDeviceCount(&n) == cudaSuccess && n > 0;
+/// Device memory that starts as a copy of host memory.
+cuda::device_memory<unsigned char> device_copy(void const* from, std::size_t bytes) {
+  cuda::device_memory<unsigned char> memory(bytes);
+  REQUIRE(memory.write(static_cast<unsigned char const*>(from), bytes));
+  return memory;
 }
 
-/// Device memory that starts as a copy of host memory.
-class device_copy {
- public:
-  device_copy(void const* from, std::size_t bytes) : bytes_(bytes) {
-    REQUIRE(cudaMalloc(&memory_, bytes) == cudaSuccess);
-    REQUIRE(cudaMemcpy(memory_, from, bytes, cudaMemcpyHostToDevice) == cudaSuccess);
-  }
-  device_copy(device_copy const&) = delete;
-  device_copy& operator=(device_copy const&) = delete;
-  ~device_copy() { cudaFree(memory_); }
+std::vector<unsigned char> read(cuda::device_memory<unsigned char> const& memory) {
+  std::vector<unsigned char> result(memory.size());
+  REQUIRE(memory.read(result.data(), result.size()));
+  return result;
+}
 
-  void* get() const { return memory_; }
-  std::vector<unsigned char> read() const {
-    std::vector<unsigned char> result(bytes_);
-    REQUIRE(cudaMemcpy(result.data(), memory_, bytes_, cudaMemcpyDeviceToHost) == cudaSuccess);
-    return result;
-  }
-
- private:
-  void* memory_ = nullptr;
-  std::size_t bytes_;
-};
-
-}  // namespace
-
-TEMPLATE_LIST_TEST_CASE("a kernel decides like the host", "[cuda]", steps::all) {
+/// Plays the same steps with one lane here and with the lanes of a kernel there.
+template <class Policy, class Launch>
+void check_decides_alike(Launch&& launch) {
   if (!has_gpu()) {
     SKIP("skipped: no GPU");
   }
-  steps::pool<TestType> pool;
-  steps::run_state<TestType>& state = *pool.state;
-  device_copy const block{pool.owner.block(), pool.owner.block_bytes()};
-  device_copy const device_state{&state, sizeof state};
+  steps::pool<Policy> pool;
+  steps::run_state<Policy>& state = *pool.state;
+  auto const block = device_copy(pool.owner.block(), pool.owner.block_bytes());
+  auto const device_state = device_copy(&state, sizeof state);
 
-  steps::run_kernel<TestType><<<1, 1>>>(
-      pool.owner.parts(), block.get(), pool.owner.view().shape(), steps::seed, steps::n_steps,
-      static_cast<steps::run_state<TestType>*>(device_state.get()));
+  launch(pool.owner.parts(), block.data(), pool.owner.view().shape(),
+         reinterpret_cast<steps::run_state<Policy>*>(device_state.data()));
   REQUIRE(cudaDeviceSynchronize() == cudaSuccess);
-  steps::run<TestType>(one_lane{}, pool.owner.view(), steps::seed, steps::n_steps, state);
+  steps::run<Policy>(one_lane{}, pool.owner.view(), steps::seed, steps::n_steps, state);
 
-  auto const bytes = block.read();
+  auto const bytes = read(block);
   CHECK(std::memcmp(bytes.data(), pool.owner.block(), bytes.size()) == 0);
-  auto const after = device_state.read();
-  CHECK(std::memcmp(after.data(), &state, sizeof state) == 0);
+  auto const after = read(device_state);
+  auto const& there = *reinterpret_cast<steps::run_state<Policy> const*>(after.data());
+  CHECK(std::memcmp(&there.out, &state.out, sizeof state.out) == 0);
+  CHECK(std::memcmp(there.arrivals, state.arrivals, sizeof state.arrivals) == 0);
+  CHECK(there.random.state == state.random.state);
+  CHECK(there.refused == state.refused);
   CHECK(state.out.steps > steps::n_steps / 2);
+}
+
+}  // namespace
+
+TEMPLATE_LIST_TEST_CASE("a warp decides like the host", "[cuda]", steps::all) {
+  check_decides_alike<TestType>([](auto parts, void* block, table_shape shape, auto* state) {
+    steps::run_kernel<TestType><<<1, 32>>>(parts, block, shape, steps::seed, steps::n_steps, state);
+  });
+}
+
+TEMPLATE_LIST_TEST_CASE("a block of warps decides like the host", "[cuda]", steps::for_blocks) {
+  check_decides_alike<TestType>([](auto parts, void* block, table_shape shape, auto* state) {
+    steps::run_block_kernel<TestType><<<1, 128>>>(parts, block, shape, steps::seed, steps::n_steps, state);
+  });
 }

@@ -58,6 +58,16 @@ __device__ void device_callable(components<Policy> const& parts, table_writer<Po
     sum += parts.score.heat(state, facts, now);
   }
 
+  if constexpr (contextual_score<score>) {
+    step_context const step = detail::context_of<Policy>(table, plan);
+    detail::committed_experts<Policy> const experts{table, now, 0, 0};
+    sum += parts.score.list_contexts(table.context(0), experts, step, plan.slot);
+    parts.score.keys(table.context(0), &state, experts, step, 0, 0, plan.key);
+    parts.score.learn(table.context(0), &state, experts, step, plan.key, 0, 0);
+    parts.score.end_step(table.context(0), step);
+    sum += static_cast<u64>(parts.score.aged(parts.score.key_of(state)));
+  }
+
   detail::candidate_view<Policy> const candidates{table, 0};
   sum += parts.selector.next(group, candidates, plan.walk).value;
   parts.selector.apply(table, plan.walk);
@@ -66,6 +76,9 @@ __device__ void device_callable(components<Policy> const& parts, table_writer<Po
 
   sum += detail::device_probe<typename Policy::guard>::permits(parts.guard, duel{}) ? 1 : 0;
   sum += parts.admission.admits(admission_question{}) ? 1 : 0;
+  if constexpr (compares_with_victim<Policy>) {
+    sum += parts.admission.compares_in(admission_step{}) && parts.admission.replaces(replacement_question{}) ? 1 : 0;
+  }
   plan.version = sum;
 }
 

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "../table/plan_demand.hpp"
+#include "../table/settle.hpp"
+
+/// One step of a pool that a device decides by itself: settle, plan, commit, and a list of the bytes to fetch. Host-device
+/// functions of a lane group, so that a test on the host runs what a kernel runs.
+namespace warmset::inline v0::cuda {
+
+/// Why a step could not be decided as planned; kept until somebody reads it.
+enum class step_fault : u32 {
+  none,
+  stale_epoch,   ///< the authority has moved since the graph was captured: nothing is committed
+  overflow,      ///< more distinct experts than usable slots: the graph was captured for fewer tokens
+  busy,          ///< not enough scratch for what is declined in one pass
+};
+
+/// One expert to fetch: from where in its layer, to which slot of the bank, and which arrival word says that it is there.
+struct fetch_order {
+  u32 row;
+  u32 expert;
+  u32 slot;        ///< of the pool; scratch from the pool's reserved slots on
+  u32 generation;  ///< of a pool slot's reservation; 0 for scratch
+};
+
+/// The experts that the last step fetches. Written by plan, read by gather; `left` counts an order's pieces down.
+template <u32 MaxExperts>
+struct fetch_queue {
+  u32 n;
+  u32 fault;  ///< step_fault, the first one since it was cleared
+  u32 left[MaxExperts];
+  fetch_order order[MaxExperts];
+};
+
+/// Where one bank's bytes come from and go to.
+struct bank_addresses {
+  unsigned char const* const* source;  ///< per row: expert 0 in mapped host memory, expert after expert
+  unsigned char* slots;                ///< the pool's slot 0
+  unsigned char* scratch;              ///< the first scratch slot
+  u64 bytes;                           ///< of one expert: the stride of both
+};
+
+/// A pool in device memory as a kernel sees it: pointers, trivially copyable.
+template <checked_bundle Policy>
+struct pool_view {
+  void* block;
+  components<Policy> const* parts;
+  table_shape shape;
+  u32* arrivals;  ///< [n_slots]
+  workspace_of<Policy>* workspace;
+  plan_of<Policy>* plan;
+  outcome* out;
+  fetch_queue<Policy::max_experts>* queue;
+  bank_addresses const* banks;
+  u32 n_banks;
+  u32 piece_bytes;  ///< what one block copies at a time
+  u32 n_pieces;     ///< of one expert, all its banks
+  u32 first_slot;     ///< index of slot 0 in the bank, which other pools share
+  u32 first_scratch;  ///< index of the first scratch slot in the bank
+
+  WARMSET_HD table_writer<Policy> table() const noexcept { return {block, shape, parts}; }
+  WARMSET_HD u32 bank_index(u32 slot) const noexcept {
+    return slot < shape.n_slots ? first_slot + slot : first_scratch + (slot - shape.n_slots);
+  }
+};
+
+/// What a step is told besides its ids; behind pointers, since a graph's launches change it.
+struct device_input {
+  u32 row;
+  u32 epoch;  ///< under which the graph was captured
+  phase in_phase;
+};
+
+namespace detail {
+
+template <class Policy>
+WARMSET_HD void note(pool_view<Policy> const& v, step_fault what) noexcept {
+  if (v.queue->fault == 0) {
+    v.queue->fault = static_cast<u32>(what);
+  }
+}
+
+/// Answers every routed id: the place of its expert in the bank, −1 for padding and ids out of range.
+template <class Policy, lane_group Group, class Id>
+WARMSET_HD void answer(Group const& g, pool_view<Policy> const& v, u32 n_experts, Id const* ids, u32 n_ids,
+                       i32* slots) {
+  plan_of<Policy> const& p = *v.plan;
+  u32* const place = v.workspace->position;
+  g.for_each(p.n, [&](u32 i) { place[p.expert[i]] = i; });
+  g.for_each(n_ids, [&](u32 j) {
+    u32 const id = static_cast<u32>(ids[j]);
+    slots[j] = id < n_experts ? static_cast<i32>(v.bank_index(p.slot[place[id]])) : -1;
+  });
+}
+
+/// Lists every distinct expert for scratch, in the order of the plan; nothing of the table is read or written.
+template <class Policy, lane_group Group>
+WARMSET_HD void fetch_all_into_scratch(Group const& g, pool_view<Policy> const& v, u32 row) {
+  plan_of<Policy>& p = *v.plan;
+  u32 const n = min_of(p.n, v.shape.n_scratch);
+  g.for_each(p.n, [&](u32 i) {
+    p.slot[i] = v.shape.n_slots + min_of(i, v.shape.n_scratch - 1);
+    if (i < n) {
+      v.queue->order[i] = {row, p.expert[i], v.shape.n_slots + i, 0};
+    }
+  });
+  g.leader([&] { v.queue->n = n; });
+}
+
+}  // namespace detail
+
+/// Decides a demand step where its table lies, and lists what gather fetches. Between two steps of a pool the stream
+/// orders: whoever reads the slots of one step does so before the next begins, which is their lease.
+///
+/// Under another epoch than the block's nothing is committed and every expert comes from scratch. So does every one of a
+/// step that would overflow or finds no scratch; a graph is captured for steps that cannot (`fits`). All three leave a
+/// step_fault, and where there is less scratch than experts the last ones share a slot and their bytes are wrong: the
+/// engine must not use that step.
+///
+/// @param ids    `n_ids` routed ids, in the memory of whoever runs this
+/// @param slots  `n_ids` answers: the index in the bank of a slot or of a scratch slot; −1 where the id is none
+/// Complexity: that of settle, plan and commit, and O(ids).
+template <class Policy, lane_group Group, class Id>
+WARMSET_HD void step_on_device(Group const& g, pool_view<Policy> const& v, device_input const& in, Id const* ids,
+                               u32 n_ids, i32* slots) {
+  table_writer<Policy> const t = v.table();
+  table_reader<Policy> const reader = t;
+  u32 const n_experts = t.layer(in.row).n_experts;
+  plan_of<Policy>& p = *v.plan;
+  bool const mine = t.header().epoch == in.epoch;
+  if (mine) {
+    settle<Policy>(g, t, v.arrivals, *v.out);
+  }
+  g.leader([&] { v.queue->n = 0; });
+  plan_demand<Policy>(g, reader, step_input{in.row, in.in_phase, t.header().model_tick}, ids, n_ids, *v.workspace, p);
+  bool const decided = p.kind == plan_kind::step && p.n_waves <= 1;
+  if (!mine || (!decided && p.kind != plan_kind::empty)) {
+    detail::fetch_all_into_scratch<Policy>(g, v, in.row);
+    g.leader([&] {
+      detail::note(v, !mine                           ? step_fault::stale_epoch
+                      : p.kind == plan_kind::overflow ? step_fault::overflow
+                                                      : step_fault::busy);
+    });
+  } else if (decided) {
+    (void)commit<Policy>(g, t, p, *v.out, [&](u32 j, planned_load load, u32 generation) {
+      v.queue->order[j] = {in.row, load.expert, load.slot, generation};
+      v.arrivals[load.slot] = arrival::word(generation, transfer::loading);
+    });
+    u32 const n_declined = g.append_in_order(
+        p.n_declined == 0 ? 0 : p.n, [&](u32 i) { return p.how[i] == access_kind::declined; },
+        [&](u32 i, u32 at) { v.queue->order[p.n_loads + at] = {in.row, p.expert[i], p.slot[i], 0}; });
+    g.leader([&] { v.queue->n = p.n_loads + n_declined; });
+  } else {
+    g.leader([&] { record_uncommitted<Policy>(p, *v.out); });
+  }
+  detail::answer<Policy>(g, v, n_experts, ids, n_ids, slots);
+  g.for_each(v.queue->n, [&](u32 j) { v.queue->left[j] = v.n_pieces; });
+}
+
+/// Fetches what the step listed: piece after piece of every bank, and after an expert's last piece its arrival word.
+///
+/// @param first, stride  the pieces of this worker: first, first + stride, …
+/// @param copy           copy(to, from, bytes) by all lanes of the worker
+/// @param last           last(counter): whether this was an expert's last piece, what all workers wrote before it being
+///                       visible then; asked by all lanes of the worker, true for one at most
+template <class Policy, class Copy, class Last>
+WARMSET_HD void gather(pool_view<Policy> const& v, u32 first, u32 stride, Copy&& copy, Last&& last) {
+  u32 const n = v.queue->n * v.n_pieces;
+  for (u32 piece = first; piece < n; piece += stride) {
+    fetch_order const& order = v.queue->order[piece / v.n_pieces];
+    bool const is_scratch = order.slot >= v.shape.n_slots;
+    u32 within = piece % v.n_pieces;
+    u32 bank = 0;
+    u64 pieces = 0;
+    for (; bank < v.n_banks; ++bank) {
+      pieces = ceil_div(v.banks[bank].bytes, u64{v.piece_bytes});
+      if (within < pieces) {
+        break;
+      }
+      within -= static_cast<u32>(pieces);
+    }
+    bank_addresses const& b = v.banks[bank];
+    u64 const at = u64{within} * v.piece_bytes;
+    unsigned char const* const from = b.source[order.row] + order.expert * b.bytes + at;
+    unsigned char* const to = (is_scratch ? b.scratch + (order.slot - v.shape.n_slots) * b.bytes
+                                          : b.slots + order.slot * b.bytes) + at;
+    copy(to, from, min_of(b.bytes - at, u64{v.piece_bytes}));
+    if (last(v.queue->left[piece / v.n_pieces]) && !is_scratch) {
+      v.arrivals[order.slot] = arrival::word(order.generation, transfer::arrived);
+    }
+  }
+}
+
+}  // namespace warmset::inline v0::cuda

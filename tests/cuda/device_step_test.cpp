@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <catch2/catch_template_test_macros.hpp>
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include <kit/thread_lanes.hpp>
+
+#include "cuda/device_pool.hpp"
+#include "support/dice.hpp"
+#include "warmset/table/audit.hpp"
+
+using namespace warmset;
+
+// The twin of device_step_test.cu: what the plan and gather kernels do, done by a lane group of the host.
+
+namespace {
+
+template <class Policy>
+class host_pool {
+ public:
+  host_pool()
+      : rows_(steps::rows(Policy::pool::spans_layers)),
+        owner_(rows_, steps::pool<Policy>::sizes(), tuning{.scratch_slots = 16}),
+        source_(rows_, steps::odd_banks()),
+        arrivals_(owner_.view().shape().n_slots),
+        queue_(std::make_unique<queue>()),
+        workspace_(std::make_unique<workspace_of<Policy>>()),
+        plan_(std::make_unique<plan_of<Policy>>()) {
+    table_shape const shape = owner_.view().shape();
+    for (u32 bank = 0; bank < source_.n_banks(); ++bank) {
+      std::vector<unsigned char const*>& from = pointers_.emplace_back();
+      for (u32 row = 0; row < rows_.size(); ++row) {
+        from.push_back(source_.tensor(row, bank).data());
+      }
+      memory_.emplace_back(source_.bytes(bank) * (shape.n_slots + shape.n_scratch), 0xEE);
+    }
+    for (u32 bank = 0; bank < source_.n_banks(); ++bank) {
+      unsigned char* const slots = memory_[bank].data();
+      banks_.push_back({pointers_[bank].data(), slots, slots + shape.n_slots * source_.bytes(bank), source_.bytes(bank)});
+    }
+    view = {const_cast<void*>(owner_.block()), &owner_.parts(), shape, arrivals_.data(), workspace_.get(), plan_.get(),
+            &out, queue_.get(), banks_.data(), source_.n_banks(), steps::piece_bytes,
+            steps::pieces_of(steps::odd_banks()), 0, shape.n_slots};
+  }
+
+  /// Carries the copies out with `n_workers`, one after the other.
+  void fetch(u32 n_workers) {
+    for (u32 worker = 0; worker < n_workers; ++worker) {
+      cuda::gather<Policy>(
+          view, worker, n_workers,
+          [](unsigned char* to, unsigned char const* from, u64 bytes) { std::memcpy(to, from, bytes); },
+          [](u32& left) { return --left == 0; });
+    }
+  }
+
+  /// Whether every bank of the answer has the bytes of the id that asked.
+  bool has_bytes_of(u32 row, i32 expert, i32 slot) const {
+    for (u32 bank = 0; bank < source_.n_banks(); ++bank) {
+      u64 const bytes = source_.bytes(bank);
+      if (std::memcmp(memory_[bank].data() + static_cast<u64>(slot) * bytes,
+                      source_.tensor(row, bank).data() + static_cast<u64>(expert) * bytes, bytes) != 0) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  table<Policy>& owner() { return owner_; }
+  u32 n_rows() const { return static_cast<u32>(rows_.size()); }
+  u32 fault() const { return queue_->fault; }
+
+  cuda::pool_view<Policy> view;
+  outcome out{};
+
+ private:
+  using queue = cuda::fetch_queue<Policy::max_experts>;
+  std::vector<layer_geometry> rows_;
+  table<Policy> owner_;
+  steps::sources source_;
+  std::vector<u32> arrivals_;
+  std::unique_ptr<queue> queue_;
+  std::unique_ptr<workspace_of<Policy>> workspace_;
+  std::unique_ptr<plan_of<Policy>> plan_;
+  std::vector<std::vector<unsigned char const*>> pointers_;
+  std::vector<std::vector<unsigned char>> memory_;
+  std::vector<cuda::bank_addresses> banks_;
+};
+
+template <class Policy, class Step>
+void check_steps(Step&& step, u32 n_steps) {
+  auto const pool = std::make_unique<host_pool<Policy>>();
+  warmset_test::dice random{7};
+  u64 from_scratch = 0;
+  for (u32 i = 0; i < n_steps; ++i) {
+    u32 const row = random.below(pool->n_rows());
+    u32 const n_experts = pool->owner().view().layer(row).n_experts;
+    std::vector<i32> ids(1 + random.below(5));
+    for (i32& id : ids) {
+      id = static_cast<i32>(random.below(1 + random.below(n_experts + 1))) - (random.below(12) == 0 ? 1 : 0);
+    }
+    std::vector<i32> slots(ids.size(), -7);
+    step(*pool, cuda::device_input{row, 0, phase::decode}, ids, slots);
+    pool->fetch(1 + random.below(4));
+    for (std::size_t j = 0; j < ids.size(); ++j) {
+      if (ids[j] < 0 || ids[j] >= static_cast<i32>(n_experts)) {
+        REQUIRE(slots[j] == -1);
+        continue;
+      }
+      REQUIRE(slots[j] >= 0);
+      REQUIRE(pool->has_bytes_of(row, ids[j], slots[j]));
+      from_scratch += slots[j] >= static_cast<i32>(pool->view.shape.n_slots) ? 1 : 0;
+    }
+    REQUIRE(audit(pool->owner().view()));
+  }
+  CHECK(pool->fault() == 0);
+  CHECK(pool->out.steps > n_steps * 3 / 4);
+  CHECK(pool->out.issued[0] > n_steps / 10);
+  CHECK(pool->out.arrived[0] > n_steps / 10);
+  CHECK((from_scratch != 0) == Policy::admission::may_decline);
+}
+
+using with_bytes = std::tuple<
+    bundles::of<score::lru>, bundles::of<score::decayed_count>, bundles::of<score::successor<>>,
+    bundles::of<score::lru, select::clock<1>>, bundles::shared<bundles::of<score::lru>>,
+    bundles::admitted<bundles::of<score::lru>, admit::second_touch<8>>,
+    bundles::admitted<bundles::of<score::successor<>>, admit::colder_than_victim<20>>>;
+
+}  // namespace
+
+TEMPLATE_LIST_TEST_CASE("a step on the device fetches what it answers", "[cuda]", with_bytes) {
+  check_steps<TestType>(
+      [](auto& pool, cuda::device_input in, std::vector<i32> const& ids, std::vector<i32>& slots) {
+        cuda::step_on_device<TestType>(one_lane{}, pool.view, in, ids.data(), static_cast<u32>(ids.size()),
+                                       slots.data());
+      },
+      2000);
+}
+
+TEMPLATE_LIST_TEST_CASE("a step on the device by several lanes fetches what it answers", "[cuda]", with_bytes) {
+  kit::lane_team team{2};
+  check_steps<TestType>(
+      [&](auto& pool, cuda::device_input in, std::vector<i32> const& ids, std::vector<i32>& slots) {
+        team.run([&](kit::thread_lanes lanes) {
+          cuda::step_on_device<TestType>(lanes, pool.view, in, ids.data(), static_cast<u32>(ids.size()), slots.data());
+        });
+      },
+      60);
+}
+
+TEST_CASE("a step under another epoch commits nothing, comes from scratch and says so", "[cuda]") {
+  using policy = bundles::of<score::lru>;
+  host_pool<policy> pool;
+  auto const step = [&](std::vector<i32> const& ids, u32 epoch) {
+    std::vector<i32> slots(ids.size(), -7);
+    cuda::step_on_device<policy>(one_lane{}, pool.view, {0, epoch, phase::decode}, ids.data(),
+                                 static_cast<u32>(ids.size()), slots.data());
+    pool.fetch(2);
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      CHECK(pool.has_bytes_of(0, ids[i], slots[i]));
+    }
+    return slots;
+  };
+  (void)step({1, 2, 3}, 0);
+  CHECK(pool.fault() == 0);
+  u64 const bytes = pool.owner().block_bytes();
+  auto const* const block = static_cast<unsigned char const*>(pool.owner().block());
+  std::vector<unsigned char> const before(block, block + bytes);
+  outcome const counted = pool.out;
+  std::vector<i32> const slots = step({3, 4}, 1);
+  CHECK(std::equal(before.begin(), before.end(), block));
+  CHECK(std::memcmp(&counted, &pool.out, sizeof counted) == 0);
+  u32 const n_slots = pool.view.shape.n_slots;
+  CHECK(std::all_of(slots.begin(), slots.end(), [=](i32 s) { return s >= static_cast<i32>(n_slots); }));
+  CHECK(pool.fault() == static_cast<u32>(cuda::step_fault::stale_epoch));
+}
+
+TEST_CASE("a step that is wider than its graph may be is served and leaves a fault", "[cuda]") {
+  using policy = bundles::of<score::lru>;
+  host_pool<policy> pool;
+  std::vector<i32> const ids{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
+  std::vector<i32> slots(ids.size());
+  cuda::step_on_device<policy>(one_lane{}, pool.view, {0, 0, phase::decode}, ids.data(),
+                               static_cast<u32>(ids.size()), slots.data());
+  pool.fetch(3);
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    CHECK(pool.has_bytes_of(0, ids[i], slots[i]));
+  }
+  CHECK(pool.fault() == static_cast<u32>(cuda::step_fault::overflow));
+  CHECK(audit(pool.owner().view()));
+}

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <catch2/catch_test_macros.hpp>
+
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "cuda/device_pool.hpp"
+#include "cuda/gpu.cuh"
+#include "support/dice.hpp"
+#include "warmset/cuda.cuh"
+#include "warmset/table/audit.hpp"
+
+using namespace warmset;
+
+namespace {
+
+/// The experts in mapped pinned memory.
+class pinned_experts : public cuda::mapped_source {
+ public:
+  pinned_experts(geometry const& model) : model_(model) {
+    for (layer_geometry const& layer : model_.layers()) {
+      for (std::size_t bank = 0; bank < layer.bank_bytes.size(); ++bank) {
+        std::size_t const bytes = layer.n_experts * layer.bank_bytes[bank];
+        unsigned char* memory = nullptr;
+        REQUIRE(cudaHostAlloc(reinterpret_cast<void**>(&memory), bytes, cudaHostAllocMapped) == cudaSuccess);
+        for (std::size_t i = 0; i < bytes; ++i) {
+          memory[i] = steps::sources::value(layer.layer.value, static_cast<u32>(bank),
+                                            static_cast<u32>(i / layer.bank_bytes[bank]), i % layer.bank_bytes[bank]);
+        }
+        memory_.push_back(memory);
+      }
+    }
+  }
+  ~pinned_experts() override {
+    for (unsigned char* memory : memory_) {
+      cudaFreeHost(memory);
+    }
+  }
+  unsigned char const* bank(layer_id layer, u32 bank) const override {
+    std::size_t at = 0;
+    for (layer_geometry const& known : model_.layers()) {
+      if (known.layer == layer) {
+        break;
+      }
+      at += known.bank_bytes.size();
+    }
+    void* device = nullptr;
+    REQUIRE(cudaHostGetDevicePointer(&device, memory_[at + bank], 0) == cudaSuccess);
+    return static_cast<unsigned char const*>(device);
+  }
+
+ private:
+  geometry model_;
+  std::vector<unsigned char*> memory_;
+};
+
+/// The mover of the host's decisions: everything arrives at once. No lambda, since commit is host-device code.
+struct all_arrive {
+  u32* words;
+  WARMSET_HD void operator()(u32, planned_load load, u32 generation) const {
+    words[load.slot] = arrival::word(generation, transfer::arrived);
+  }
+};
+
+/// Counts bytes that are not those of the expert that asked: what a consumer in the same graph would read.
+__global__ void check_kernel(unsigned char const* bank, u64 bytes, u32 layer, u32 bank_number, i32 const* ids, u32 n_ids,
+                             u32 n_experts, i32 const* slots, unsigned long long* wrong, unsigned long long* read) {
+  for (u32 j = 0; j < n_ids; ++j) {
+    bool const valid = ids[j] >= 0 && static_cast<u32>(ids[j]) < n_experts;
+    if (!valid) {
+      if (threadIdx.x == 0 && slots[j] != -1) {
+        atomicAdd(wrong, 1ull);
+      }
+      continue;
+    }
+    for (u64 i = threadIdx.x; i < bytes; i += blockDim.x) {
+      unsigned char const expected = steps::sources::value(layer, bank_number, static_cast<u32>(ids[j]), i);
+      if (slots[j] < 0 || bank[static_cast<u64>(slots[j]) * bytes + i] != expected) {
+        atomicAdd(wrong, 1ull);
+      }
+      atomicAdd(read, 1ull);
+    }
+  }
+}
+
+}  // namespace
+
+namespace device_steps {
+
+/// One captured graph of three layers, launched with a thousand routes, beside the host's decisions.
+template <class TestType>
+void check_graph() {
+  if (!has_gpu()) {
+    SKIP("skipped: no GPU");
+  }
+  constexpr u32 n_layers = 3, n_experts = 32, k = 4, n_slots = 9, n_launches = 1000;
+  std::vector<layer_geometry> layers;
+  for (u32 l = 0; l < n_layers; ++l) {
+    layers.push_back({layer_id{l}, n_experts, k, l == 1 ? std::vector<u64>{96, 52, 7} : std::vector<u64>{4096, 1024}});
+  }
+  geometry const model{layers};
+  pinned_experts const experts{model};
+
+  std::vector<pool_site> sites;
+  std::vector<table<TestType>> tables;
+  std::vector<u32> next(model.groups().size(), 0);
+  auto const groups = model.groups();
+  for (u32 l = 0; l < n_layers; ++l) {
+    u32 const group = l == 1 ? 1 : 0;
+    u32 const in_group = group == 1 ? 1 : 2;
+    sites.push_back({l, group, next[group], n_slots, in_group * n_slots, k, {layer_id{l}}});
+    next[group] += n_slots;
+    tables.emplace_back(std::vector<layer_geometry>{layers[l]}, pool_size{n_slots, n_slots}, tuning{.scratch_slots = k});
+  }
+  cuda::device_pools<TestType> pools{model, sites, {tables.data(), tables.size()}, experts, {.gather_blocks = 3, .piece_bytes = 1024}};
+  REQUIRE(pools.take_over({tables.data(), tables.size()}, 5));
+  CHECK(pools.fits(layer_id{0}, 1));
+  CHECK_FALSE(pools.fits(layer_id{0}, 3));
+
+  cuda::device_memory<i32> ids{n_layers * k};
+  cuda::device_memory<i32> slots{n_layers * k};
+  cuda::device_memory<unsigned long long> counts{2};
+  cudaStream_t stream{};
+  REQUIRE(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess);
+  REQUIRE(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal) == cudaSuccess);
+  for (u32 l = 0; l < n_layers; ++l) {
+    REQUIRE(pools.record(stream, layer_id{l}, ids.data() + l * k, k, slots.data() + l * k));
+    for (u32 bank = 0; bank < layers[l].bank_bytes.size(); ++bank) {
+      check_kernel<<<1, 128, 0, stream>>>(pools.bank(sites[l].group, bank), layers[l].bank_bytes[bank], l, bank,
+                                          ids.data() + l * k, k, n_experts, slots.data() + l * k, counts.data(),
+                                          counts.data() + 1);
+    }
+  }
+  cudaGraph_t graph{};
+  REQUIRE(cudaStreamEndCapture(stream, &graph) == cudaSuccess);
+  cudaGraphExec_t ready{};
+  REQUIRE(cudaGraphInstantiate(&ready, graph, 0) == cudaSuccess);
+
+  // the same routes, decided here
+  warmset_test::dice random{3};
+  auto const workspace = std::make_unique<workspace_of<TestType>>();
+  auto const plan = std::make_unique<plan_of<TestType>>();
+  std::vector<std::vector<u32>> arrivals(n_layers, std::vector<u32>(n_slots));
+  std::vector<outcome> out(n_layers);
+  std::vector<i32> route(n_layers * k);
+  for (u32 launch = 0; launch < n_launches; ++launch) {
+    for (i32& id : route) {
+      id = static_cast<i32>(random.below(1 + random.below(n_experts))) - (random.below(40) == 0 ? 1 : 0);
+    }
+    REQUIRE(ids.write(route.data(), route.size()));
+    REQUIRE(cudaGraphLaunch(ready, stream) == cudaSuccess);
+    REQUIRE(cudaStreamSynchronize(stream) == cudaSuccess);
+    for (u32 l = 0; l < n_layers; ++l) {
+      table_writer<TestType> const t = tables[l].view();
+      settle<TestType>(one_lane{}, t, arrivals[l].data(), out[l]);
+      plan_demand<TestType>(one_lane{}, table_reader<TestType>{t}, step_input{0, phase::decode, t.header().model_tick},
+                            route.data() + l * k, k, *workspace, *plan);
+      if (plan->kind == plan_kind::step) {
+        REQUIRE(commit<TestType>(one_lane{}, t, *plan, out[l], all_arrive{arrivals[l].data()}));
+      } else {
+        record_uncommitted<TestType>(*plan, out[l]);
+      }
+    }
+  }
+  unsigned long long seen[2] = {};
+  REQUIRE(counts.read(seen, 2));
+  CHECK(seen[0] == 0);
+  CHECK(seen[1] > u64{n_launches} * n_layers * k / 2 * 155);
+
+  std::vector<table<TestType>> after;
+  for (u32 l = 0; l < n_layers; ++l) {
+    after.emplace_back(std::vector<layer_geometry>{layers[l]}, pool_size{n_slots, n_slots}, tuning{.scratch_slots = k});
+  }
+  REQUIRE(pools.give_back({after.data(), after.size()}));
+  for (u32 l = 0; l < n_layers; ++l) {
+    CAPTURE(l);
+    CHECK(after[l].block_bytes() == tables[l].block_bytes());
+    CHECK(std::memcmp(after[l].block(), tables[l].block(), tables[l].block_bytes()) == 0);
+    CHECK(audit(after[l].view()));
+    outcome there{};
+    REQUIRE(pools.counted(l, there));
+    CHECK(std::memcmp(&there, &out[l], sizeof there) == 0);
+    CHECK(there.steps > n_launches * 9 / 10);
+    CHECK(there.issued[0] > 100);
+    cuda::step_fault fault{};
+    REQUIRE(pools.fault(l, fault));
+    CHECK(fault == cuda::step_fault::none);
+  }
+  CHECK(cudaGraphExecDestroy(ready) == cudaSuccess);
+  CHECK(cudaGraphDestroy(graph) == cudaSuccess);
+  CHECK(cudaStreamDestroy(stream) == cudaSuccess);
+}
+
+}  // namespace device_steps
+
+// The test cases are in graph_cases.cpp: cudafe++ takes minutes over one in this file.
+template void device_steps::check_graph<bundles::of<score::lru>>();
+template void device_steps::check_graph<bundles::of<score::decayed_count>>();
+template void device_steps::check_graph<bundles::of<score::successor<>>>();
+template void device_steps::check_graph<bundles::of<score::lru, select::clock<1>>>();
+template void device_steps::check_graph<bundles::admitted<bundles::of<score::lru>, admit::second_touch<8>>>();
+template void device_steps::check_graph<
+    bundles::admitted<bundles::of<score::successor<>>, admit::colder_than_victim<20>>>();

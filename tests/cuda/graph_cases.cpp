@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <catch2/catch_template_test_macros.hpp>
+
+#include <warmset/table/bundles.hpp>
+
+using namespace warmset;
+
+namespace device_steps {
+template <class Policy>
+void check_graph();  // graph.cu
+}
+
+TEMPLATE_TEST_CASE("one captured graph decides and fetches 1,000 steps of changing routes", "[cuda]",
+                   bundles::of<score::lru>, bundles::of<score::decayed_count>, bundles::of<score::successor<>>,
+                   (bundles::of<score::lru, select::clock<1>>),
+                   (bundles::admitted<bundles::of<score::lru>, admit::second_touch<8>>),
+                   (bundles::admitted<bundles::of<score::successor<>>, admit::colder_than_victim<20>>)) {
+  device_steps::check_graph<TestType>();
+}
