@@ -1,0 +1,502 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Decodes with a small Mixture-of-Experts model whose experts are served from a Warmset cache.
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+#include <exception>
+#include <new>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <warmset/core/config.hpp>
+#include <warmset/trace/write_warmset.hpp>
+
+#include "../replay/file.hpp"
+#include "../replay/output.hpp"
+#include "../replay/usage_error.hpp"
+#include "arms.hpp"
+#include "instruments.hpp"
+#include "predictor.hpp"
+#include "report.hpp"
+#include "table.hpp"
+
+namespace warmset_decode {
+namespace {
+
+using warmset_tools::outputs;
+using warmset_tools::usage_error;
+
+struct options {
+  std::string model = "examples/data/tinymoe-8x32.gguf";
+  std::string prompt = "The system call";
+  std::string slots = "25%";
+  std::string width = "0";
+  std::string link = "0";
+  std::string predictor = "router_lookahead";
+  std::string device = "cpu";
+  std::string governor = "on";
+  std::string json_path;
+  std::string trace_path;
+  std::string follow_path;
+  std::string sequences = "all";
+  u32 prompt_tokens = 128;
+  u32 tokens = 64;
+  u32 batch = 1;
+  u32 lines = 0;
+  std::optional<u64> seed;
+  std::optional<double> temperature;
+  std::optional<double> hint_kib;
+  double compute_us = 100;
+  double failing_percent = 0;
+  bool ignores_end = false;
+  bool health = false;
+  bool stats = false;
+  bool hash = false;
+  bool recall = false;
+  bool phases = false;
+  bool check = false;
+  bool table = false;
+};
+
+/// The parts of a list with commas.
+std::vector<std::string> parts_of(std::string const& list, char const* option) {
+  std::vector<std::string> parts;
+  for (std::size_t at = 0;;) {
+    std::size_t const comma = list.find(',', at);
+    parts.push_back(list.substr(at, comma - at));
+    if (parts.back().empty()) {
+      throw usage_error(fmt::format("{}: '{}' has an empty part", option, list));
+    }
+    if (comma == list.npos) {
+      return parts;
+    }
+    at = comma + 1;
+  }
+}
+
+double number_of(std::string_view text, char const* option, double least, double most) {
+  double value = 0;
+  auto const [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || stop != text.data() + text.size() ||
+      !(value >= least && value <= most)) {
+    throw usage_error(
+        fmt::format("{}: '{}' is no number between {} and {}", option, text, least, most));
+  }
+  return value;
+}
+
+u32 whole_of(std::string_view text, char const* option, u32 least, u32 most) {
+  u32 value = 0;
+  auto const [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || stop != text.data() + text.size() || value < least || value > most) {
+    throw usage_error(
+        fmt::format("{}: '{}' is no whole number between {} and {}", option, text, least, most));
+  }
+  return value;
+}
+
+/// N, or P% of a layer's experts, at least one.
+u32 slots_of(std::string_view text, u32 experts) {
+  if (text.ends_with('%')) {
+    double const percent = number_of(text.substr(0, text.size() - 1), "--slots", 0, 100);
+    return std::max(static_cast<u32>(percent * experts / 100), 1u);
+  }
+  return whole_of(text, "--slots", 1, experts);
+}
+
+/// Checks one value against a list of those that are known.
+void check_name(std::string const& value, char const* option,
+                std::vector<std::string> const& known) {
+  if (std::find(known.begin(), known.end(), value) == known.end()) {
+    std::string names;
+    for (std::string const& name : known) {
+      names += (names.empty() ? "" : ", ") + name;
+    }
+    throw usage_error(fmt::format("{}: there is no '{}'; there are {}", option, value, names));
+  }
+}
+
+void check(options const& o) {
+  std::vector<std::string> predictors = predictor_names();
+  predictors.emplace_back("none");
+  check_name(o.predictor, "--predictor", predictors);
+  check_name(o.device, "--device", {"cpu"});
+  check_name(o.governor, "--governor", {"on", "off"});
+  if (o.tokens == 0) {
+    throw usage_error("--tokens: at least one token must be generated");
+  }
+  if (o.batch == 0) {
+    throw usage_error("--batch: at least one token of the prompt must go at a time");
+  }
+  auto const in_range = [](double v, double least, double most, char const* option) {
+    if (!(v >= least && v <= most)) {
+      throw usage_error(fmt::format("{}: {} is not between {} and {}", option, v, least, most));
+    }
+  };
+  in_range(o.temperature.value_or(0), 0, 100, "--temperature");
+  in_range(o.failing_percent, 0, 100, "--fail-copies");
+  in_range(o.compute_us, 0, 1e6, "--compute-us");
+  in_range(o.hint_kib.value_or(0), 0, 1e9, "--hint-budget-kib");
+  if ((o.check || o.table) && (o.recall || o.phases || o.stats || o.health ||
+                               !o.json_path.empty() || !o.trace_path.empty())) {
+    throw usage_error("--check and --table print a table of their own: no --json, --trace, "
+                      "--stats, --health, --recall, --phases");
+  }
+  if (o.check && o.table) {
+    throw usage_error("--check and --table: one of them");
+  }
+}
+
+u64 link_of(std::string_view text) {
+  double const gbps = number_of(text, "--link-gbps", 0, 1e6);
+  if (gbps != 0 && gbps < 0.001) {
+    throw usage_error("--link-gbps: 0 is no link, and less than 0.001 is not possible");
+  }
+  return static_cast<u64>(std::llround(gbps * 1000));
+}
+
+device_options device_of(options const& o, model const& m) {
+  device_options d;
+  d.predictor = o.predictor;
+  d.governed = o.governor == "on";
+  if (o.hint_kib) {
+    d.hint_bytes = static_cast<u64>(*o.hint_kib * 1024);
+  }
+  d.compute_ns = static_cast<u64>(o.compute_us * 1000);
+  d.copy_failures_q16 = static_cast<u32>(std::llround(o.failing_percent * 655.36));
+  d.seed = o.seed.value_or(1);
+  if (!o.table) {
+    d.slots = slots_of(o.slots, m.numbers.experts);
+    d.width = whole_of(o.width, "--lookahead", 0, m.numbers.experts);
+    d.link_bytes_per_us = link_of(o.link);
+    if (d.predictor == "none") {
+      d.width = 0;
+    }
+  }
+  return d;
+}
+
+generation_request request_of(options const& o, model const& m, tokenizer const& words) {
+  if (o.prompt.size() > std::size_t{64} * m.numbers.context) {
+    throw usage_error(fmt::format("--prompt: {} bytes are more than {} tokens of context can be",
+                                  o.prompt.size(), m.numbers.context));
+  }
+  generation_request r;
+  r.prompt = words.encode(o.prompt);
+  r.n_tokens = o.tokens;
+  r.batch = o.batch;
+  r.temperature = static_cast<float>(o.temperature.value_or(o.seed ? 0.8 : 0.0));
+  r.seed = o.seed.value_or(1);
+  r.stops_at_end = !o.ignores_end;
+  if (r.prompt.empty()) {
+    throw usage_error("--prompt: the prompt is empty");
+  }
+  if (r.prompt.size() + o.tokens > m.numbers.context) {
+    throw usage_error(
+        fmt::format("a prompt of {} tokens and {} to generate are more than the context of {}",
+                    r.prompt.size(), o.tokens, m.numbers.context));
+  }
+  return r;
+}
+
+int run_check(options const& o, model const& m, tokenizer const& words) {
+  generation_request const request = request_of(o, m, words);
+  std::vector<arm> const arms = run_arms(m, words, ways_to_serve(m, o.seed.value_or(1)), request);
+  fmt::print("{}", arms_table(arms));
+  std::string const fault = compare(arms);
+  fmt::print("{}\n", fault.empty()
+                         ? fmt::format("the same logits, bit by bit, over {} decode steps",
+                                       arms[0].made.decode_steps)
+                         : "NOT the same: " + fault);
+  return fault.empty() ? 0 : 1;
+}
+
+int run_table(options const& o, model const& m, tokenizer const& words) {
+  table_request t;
+  t.device = device_of(o, m);
+  t.run = request_of(o, m, words);
+  for (std::string const& part : parts_of(o.slots, "--slots")) {
+    t.slots.push_back(slots_of(part, m.numbers.experts));
+  }
+  for (std::string const& part : parts_of(o.width, "--lookahead")) {
+    t.widths.push_back(whole_of(part, "--lookahead", 0, m.numbers.experts));
+  }
+  for (std::string const& part : parts_of(o.link, "--link-gbps")) {
+    t.links_bytes_per_us.push_back(link_of(part));
+  }
+  fmt::print("{}", lookahead_table(m, words, t));
+  return 0;
+}
+
+/// The widths that recall is judged for: those up to the layer's experts.
+std::vector<u32> recall_widths(model const& m) {
+  std::vector<u32> widths;
+  for (u32 w : {1u, 2u, 4u, 6u, 8u, 10u, 12u, 16u}) {
+    if (w <= m.numbers.experts) {
+      widths.push_back(w);
+    }
+  }
+  return widths;
+}
+
+/// A sequence of given tokens.
+struct given {
+  std::string label;
+  std::vector<u32> tokens;
+};
+
+/// JSON lines with `tokens`, and `d` as a label; those whose number from 0 is asked for.
+std::vector<given> read_sequences(options const& o, model const& m) {
+  auto const fail = [&](std::size_t line, std::string const& what) {
+    throw warmset_tools::file_error(fmt::format("{}:{}: {}", o.follow_path, line, what));
+  };
+  u32 first = 0;
+  u32 last = warmset::u32_max;
+  if (o.sequences != "all") {
+    std::size_t const dash = o.sequences.find('-');
+    first = whole_of(std::string_view(o.sequences).substr(0, dash), "--sequences", 0,
+                     warmset::u32_max - 1);
+    last = dash == std::string::npos ? first
+                                     : whole_of(std::string_view(o.sequences).substr(dash + 1),
+                                                "--sequences", first, warmset::u32_max - 1);
+  }
+  std::vector<std::byte> const bytes = warmset_tools::read_file(o.follow_path);
+  std::string_view rest(reinterpret_cast<char const*>(bytes.data()), bytes.size());
+  std::vector<given> found;
+  for (std::size_t line = 1; !rest.empty(); ++line) {
+    std::size_t const end = rest.find('\n');
+    std::string_view const text = rest.substr(0, end);
+    rest.remove_prefix(end == rest.npos ? rest.size() : end + 1);
+    if (line - 1 < first || line - 1 > last || text.empty()) {
+      continue;
+    }
+    nlohmann::json const j = nlohmann::json::parse(text, nullptr, false);
+    if (!j.is_object() || !j.contains("tokens") || !j["tokens"].is_array() || j["tokens"].empty()) {
+      fail(line, "no JSON object with a list of tokens");
+    }
+    given g;
+    g.label = j.contains("d") && j["d"].is_string() ? j["d"].get<std::string>()
+                                                    : std::to_string(line - 1);
+    for (nlohmann::json const& t : j["tokens"]) {
+      if (!t.is_number_unsigned() || t.get<u64>() >= m.numbers.vocabulary) {
+        fail(line, fmt::format("a token is not between 0 and {}", m.numbers.vocabulary - 1));
+      }
+      g.tokens.push_back(t.get<u32>());
+    }
+    if (g.tokens.size() > m.numbers.context) {
+      fail(line, fmt::format("{} tokens are more than the context of {}", g.tokens.size(),
+                             m.numbers.context));
+    }
+    found.push_back(std::move(g));
+  }
+  if (found.empty()) {
+    throw usage_error(
+        fmt::format("--sequences: {} has no sequence {}", o.follow_path, o.sequences));
+  }
+  return found;
+}
+
+/// Generates, and prints the text as it comes.
+generation write_text(options const& o, device& on, tokenizer const& words,
+                      generation_request request, bool talks, std::string& text) {
+  u32 lines = 0;
+  bool begun = false;  // the prompt is repeated once it has gone through
+  auto const begin = [&] {
+    if (talks && !begun) {
+      fmt::print("{}", o.prompt);
+    }
+    begun = true;
+  };
+  request.on_token = [&](u32 token) {
+    begin();
+    bool enough = false;
+    for (char c : words.decode({&token, 1})) {
+      if (enough) {
+        break;
+      }
+      text += c;
+      if (talks) {
+        std::fputc(c, stdout);
+      }
+      lines += c == '\n' ? 1 : 0;
+      enough = o.lines != 0 && lines == o.lines;
+    }
+    return !enough;
+  };
+  generation const made = generate(on, words, request);
+  begin();
+  if (talks) {
+    fmt::print("{}", text.ends_with('\n') ? "" : "\n");
+    std::fflush(stdout);
+    fmt::print(stderr, "{} tokens in {:.2f} s\n", made.tokens.size(), made.decode_seconds);
+  }
+  return made;
+}
+
+int run(options const& o) {
+  check(o);
+  outputs out;
+  out.expect(o.json_path);
+  out.expect(o.trace_path);
+  gguf::file const file(o.model);
+  model const m(file);
+  tokenizer const words(file);
+  if (o.check) {
+    return run_check(o, m, words);
+  }
+  if (o.table) {
+    return run_table(o, m, words);
+  }
+  device_options const wanted = device_of(o, m);
+  std::vector<given> const sequences =
+      o.follow_path.empty() ? std::vector<given>() : read_sequences(o, m);
+  generation_request request;
+  if (sequences.empty()) {
+    request = request_of(o, m, words);
+  }
+  instruments tools(m, o.recall ? recall_widths(m) : std::vector<u32>(), wanted.width,
+                    !o.trace_path.empty(), o.phases);
+  std::unique_ptr<device> const on = make_cpu_device(m, wanted, &tools);
+
+  bool const talks = o.json_path != "-" && o.trace_path != "-";
+  generation made;
+  std::string text;
+  if (sequences.empty()) {
+    tools.start_sequence("prompt");
+    made = write_text(o, *on, words, request, talks, text);
+  }
+  for (given const& g : sequences) {
+    tools.start_sequence(g.label);
+    follow(*on, g.tokens, o.prompt_tokens);
+  }
+  device_report const report = on->report();
+  std::string const prompt = sequences.empty() ? o.prompt : "";
+  run_facts const facts{m, wanted, prompt, request.prompt.size(), made, text, report, tools};
+  if (!o.json_path.empty()) {
+    out.stage(o.json_path, to_json(facts));
+  }
+  if (!o.trace_path.empty()) {
+    out.stage(o.trace_path,
+              warmset::trace::write_warmset(warmset::trace::recording(tools.take_trace())));
+  }
+  out.commit();
+  if (talks) {
+    if (o.hash) {
+      fmt::print("logits: {} over {} decode steps\n", hash_text(made.logits_hash),
+                 made.decode_steps);
+    }
+    fmt::print("{}{}{}{}", o.health ? health_text(report) : "", o.stats ? log_line(facts) : "",
+               o.recall ? recall_table(tools, m.numbers.layers) : "",
+               o.phases ? phase_text(tools.times()) : "");
+  }
+  return 0;
+}
+
+int main_of(int argc, char** argv) {
+  options o;
+  CLI::App app("Decodes with a Mixture-of-Experts model whose experts are served from a Warmset "
+               "cache of N slots per layer.",
+               "warmset-decode");
+  app.set_version_flag("--version", fmt::format("warmset-decode {}.{}.{}", WARMSET_VERSION_MAJOR,
+                                                WARMSET_VERSION_MINOR, WARMSET_VERSION_PATCH));
+  app.add_option("--model", o.model, "A GGUF file of architecture qwen3moe with experts in Q8_0")
+      ->capture_default_str();
+  app.add_option("--prompt", o.prompt, "The text to go on with")->capture_default_str();
+  app.add_option("--tokens", o.tokens, "Tokens to generate")->capture_default_str();
+  app.add_option("--lines", o.lines, "Stop after so many lines");
+  app.add_option("--slots", o.slots, "Slots per layer: N, or P% of a layer's experts (at least 1)")
+      ->capture_default_str();
+  app.add_option("--batch", o.batch, "Prompt tokens that go through a layer together")
+      ->capture_default_str();
+  app.add_option("--lookahead", o.width, "Hints after each layer; 0 = no look-ahead")
+      ->capture_default_str();
+  app.add_option("--predictor", o.predictor, "Who makes the hints")->capture_default_str();
+  app.add_option("--governor", o.governor,
+                 "on: hints are issued while they pay. off: all are issued")
+      ->capture_default_str();
+  app.add_option("--hint-budget-kib", o.hint_kib,
+                 "Most KiB that the hints after one layer may start to move (default: no bound)");
+  app.add_option(
+         "--link-gbps", o.link,
+         "Link to the slots in 10^9 bytes per second, on a virtual clock; 0 = copies take no time")
+      ->capture_default_str();
+  app.add_option("--compute-us", o.compute_us,
+                 "Compute of one layer for one token on that clock, in microseconds")
+      ->capture_default_str();
+  app.add_option("--fail-copies", o.failing_percent,
+                 "Percent of the copies of an expert's banks that fail")
+      ->capture_default_str();
+  app.add_option("--device", o.device, "Where to compute")->capture_default_str();
+  app.add_option("--seed", o.seed,
+                 "Draw tokens by chance, from this seed (default: the likeliest token, always)");
+  app.add_option("--temperature", o.temperature, "Of the draw (default: 0.8 with --seed, else 0)");
+  app.add_flag("--ignore-eos", o.ignores_end, "Go on behind the token that ends a text");
+  app.add_flag("--logits-hash", o.hash, "Print a hash of all logits");
+  app.add_flag("--health", o.health, "Print the health of the cache and of speculation");
+  app.add_flag("--stats", o.stats, "Print the cache's counters on one line");
+  app.add_flag("--recall", o.recall,
+               "Ask the predictor at every step, and print what it was worth by layer and width");
+  app.add_flag("--phases", o.phases, "Print where the time of a forward pass went");
+  app.add_option(
+      "--follow", o.follow_path,
+      "Run the token ids of this file, JSON lines with `tokens`, one by one instead of generating");
+  app.add_option("--sequences", o.sequences, "With --follow: lines to run, from 0: all, A or A-B")
+      ->capture_default_str();
+  app.add_option("--prompt-tokens", o.prompt_tokens,
+                 "With --follow: tokens of a sequence that are its prompt")
+      ->capture_default_str();
+  app.add_option(
+      "--trace", o.trace_path,
+      "Write the run as a Warmset trace, predictions included; a name in .zst is compressed");
+  app.add_option("--json", o.json_path,
+                 "Write the run as JSON; - is stdout, which then has nothing else");
+  app.add_flag("--check", o.check,
+               "Serve the experts in many ways, with failing copies and hostile hints, and compare "
+               "all logits; exit status 1 "
+               "where they differ");
+  app.add_flag("--table", o.table,
+               "Print waiting and waste for every width of --lookahead, number of --slots and "
+               "--link-gbps, each a list with "
+               "commas");
+  std::string names;
+  for (std::string const& name : predictor_names()) {
+    names += name + ", ";
+  }
+  app.footer("Predictors: " + names + "none");
+  try {
+    app.parse(argc, argv);
+  } catch (CLI::Success const& e) {
+    return app.exit(e);
+  } catch (CLI::ParseError const& e) {
+    throw usage_error(e.what());
+  }
+  return run(o);
+}
+
+}  // namespace
+}  // namespace warmset_decode
+
+int main(int argc, char** argv) {
+  std::string what;
+  try {
+    return warmset_decode::main_of(argc, argv);
+  } catch (std::bad_alloc const&) {
+    what = "out of memory";
+  } catch (std::exception const& e) {
+    what = e.what();
+  }
+  std::fflush(stdout);
+  std::replace(what.begin(), what.end(), '\n', ' ');
+  fmt::print(stderr, "warmset-decode: error: {}\n", what);
+  return 2;
+}

@@ -1,0 +1,184 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Tests of warmset-decode from outside.
+
+    tool_test.py TOOL SOURCE_DIR [unittest options]
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+TOOL = ""
+SOURCE = ""
+PROMPT = "The system call"
+
+
+def run(*arguments, cwd=None):
+    return subprocess.run([TOOL, *arguments], capture_output=True, cwd=cwd or SOURCE, timeout=300)
+
+
+class Decodes(unittest.TestCase):
+    def test_text_is_the_committed_one(self):
+        with open(os.path.join(SOURCE, "tests/decode/golden.txt"), "rb") as f:
+            golden = f.read()
+        for more in ([], ["--slots", "4", "--lookahead", "4"], ["--slots", "100%", "--batch", "16"]):
+            done = run("--prompt", PROMPT, "--tokens", "128", *more)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(done.stdout, golden + b"\n")
+
+    def test_json_says_what_ran(self):
+        done = run("--tokens", "16", "--lookahead", "4", "--json", "-", "--recall")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        facts = json.loads(done.stdout)
+        self.assertEqual(facts["format"], "warmset-decode")
+        self.assertEqual(facts["model"], "tinymoe-8x32")
+        self.assertEqual(facts["slots"], 8)
+        self.assertEqual(len(facts["tokens"]), 16)
+        self.assertEqual(facts["health"]["state"], "active")
+        self.assertEqual(facts["counters"]["format"], "warmset-counters")
+        self.assertGreater(facts["speculation"]["loads"], 0)
+        self.assertEqual([r["width"] for r in facts["recall"]], [1, 2, 4, 6, 8, 10, 12, 16])
+        self.assertEqual([r["layer"] for r in facts["recall"][0]["layers"]], list(range(1, 8)))
+        coverage = [r["coverage"] for r in facts["recall"]]
+        self.assertEqual(coverage, sorted(coverage))
+
+    def test_hash_does_not_depend_on_how_experts_are_served(self):
+        hashes = set()
+        for more in (["--slots", "100%"], ["--slots", "1"], ["--lookahead", "8", "--governor", "off"],
+                     ["--fail-copies", "2", "--batch", "8"], ["--link-gbps", "0.5", "--lookahead", "4"]):
+            done = run("--tokens", "24", "--logits-hash", *more)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            hashes.add(done.stdout.splitlines()[-1])
+        self.assertEqual(len(hashes), 1)
+        self.assertTrue(hashes.pop().startswith(b"logits: "))
+
+    def test_reports(self):
+        done = run("--tokens", "8", "--lookahead", "4", "--health", "--stats", "--recall", "--phases")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for part in (b"health: active", b"warmset span=total health=active", b"precision / coverage",
+                     b"a forward pass took", b"experts ", b"attention "):
+            self.assertIn(part, done.stdout)
+        done = run("--tokens", "8", "--lookahead", "4", "--hint-budget-kib", "1", "--health")
+        self.assertIn(b"health: inert (governed)", done.stdout)
+
+    def test_lines_end_the_text(self):
+        done = run("--tokens", "300", "--seed", "7", "--lines", "3", "--prompt", "First")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stdout.count(b"\n"), 3)
+
+    def test_check_and_table(self):
+        done = run("--check", "--tokens", "8")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn(b"the same logits, bit by bit, over 8 decode steps", done.stdout)
+        done = run("--table", "--tokens", "8", "--slots", "25%,16", "--lookahead", "4,8", "--link-gbps", "0.5,2")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn(b"12 cells, 8 tokens each, one hash", done.stdout)
+
+    def test_trace_can_be_replayed(self):
+        replay = os.path.join(os.path.dirname(TOOL), "warmset-replay")
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "run.wst")
+            done = run("--tokens", "12", "--lookahead", "6", "--trace", path)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(os.listdir(folder), ["run.wst"])
+            if os.path.exists(replay):
+                done = subprocess.run([replay, "replay", path, "--policy", "lru", "--slots", "8", "--predictor",
+                                       "router_lookahead", "--order", "recorded", "--no-oracles"], capture_output=True, timeout=300)
+                self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_given_tokens(self):
+        with tempfile.TemporaryDirectory() as folder:
+            tokens = os.path.join(folder, "tokens.jsonl")
+            with open(tokens, "w") as f:
+                f.write('{"s":0,"d":"a","tokens":[819,339,2369]}\n{"s":1,"d":"b","tokens":[56,13]}\n')
+            trace = os.path.join(folder, "run.wst")
+            done = run("--follow", tokens, "--recall", "--json", "-", "--prompt-tokens", "1", "--sequences", "0-1")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(json.loads(done.stdout)["recall"][0]["layers"][0]["layer"], 1)
+            self.assertEqual(run("--follow", tokens, "--trace", trace, "--sequences", "1").returncode, 0)
+            for line in ('{"tokens":[]}', "{", '{"tokens":[4096]}', '{"tokens":[-1]}', '{"tokens":["x"]}', "[]"):
+                with open(tokens, "w") as f:
+                    f.write(line + "\n")
+                done = run("--follow", tokens)
+                self.assertEqual(done.returncode, 2, line)
+                self.assertIn(b"tokens.jsonl:1: ", done.stderr)
+
+
+class Refuses(unittest.TestCase):
+    def refused(self, *arguments, says):
+        done = run(*arguments)
+        self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
+        self.assertEqual(done.stdout, b"")
+        self.assertEqual(done.stderr.count(b"\n"), 1, done.stderr)
+        self.assertTrue(done.stderr.startswith(b"warmset-decode: error: "), done.stderr)
+        self.assertIn(says.encode(), done.stderr)
+
+    def test_options(self):
+        self.refused("--no-such", says="--no-such")
+        self.refused("--slots", "0", says="'0' is no whole number between 1 and 32")
+        self.refused("--slots", "33", says="'33'")
+        self.refused("--slots", "x%", says="'x' is no number")
+        self.refused("--slots", "25%,50%", says="--slots")
+        self.refused("--lookahead", "33", says="--lookahead")
+        self.refused("--lookahead", "-1", says="--lookahead")
+        self.refused("--predictor", "oracle", says="there is no 'oracle'; there are ")
+        self.refused("--device", "abacus", says="there is no 'abacus'; there are cpu")
+        self.refused("--governor", "maybe", says="--governor")
+        self.refused("--prompt", "", says="the prompt is empty")
+        self.refused("--prompt", "x" * 9000, "--tokens", "1", says="more than the context of 2048")
+        self.refused("--tokens", "0", says="--tokens")
+        self.refused("--tokens", "2048", says="more than the context of 2048")
+        self.refused("--tokens", "-3", says="--tokens")
+        self.refused("--batch", "0", says="--batch")
+        self.refused("--temperature", "nan", says="--temperature")
+        self.refused("--fail-copies", "101", says="--fail-copies")
+        self.refused("--fail-copies", "100", says="does not arrive")
+        self.refused("--link-gbps", "-1", says="--link-gbps")
+        self.refused("--link-gbps", "0.0001", says="--link-gbps")
+        self.refused("--compute-us", "inf", says="--compute-us")
+        self.refused("--check", "--json", "-", says="--check")
+        self.refused("--check", "--table", says="one of them")
+        self.refused("--table", "--slots", "1,,2", says="empty part")
+        self.refused("--sequences", "3-2", "--follow", "README.md", says="--sequences")
+        self.refused("--follow", "no-such-file", says="no-such-file")
+
+    def test_models(self):
+        self.refused("--model", "no-such.gguf", says="no-such.gguf: No such file or directory")
+        self.refused("--model", ".", says=".: a directory")
+        self.refused("--model", "README.md", says="README.md: not a GGUF file")
+        with tempfile.TemporaryDirectory() as folder:
+            cut = os.path.join(folder, "cut.gguf")
+            with open(os.path.join(SOURCE, "examples/data/tinymoe-8x32.gguf"), "rb") as f:
+                whole = f.read()
+            with open(cut, "wb") as f:
+                f.write(whole[:-1])
+            self.refused("--model", cut, says="lies outside of the file")
+
+    def test_outputs_are_whole_or_not_there(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "out")
+            self.refused("--json", path, "--trace", path, says="two outputs")
+            self.refused("--json", folder, says="a directory")
+            self.refused("--trace", os.path.join(folder, "no", "x"), says="its folder does not exist")
+            with open(path, "w") as f:
+                f.write("before")
+            self.refused("--json", path, "--fail-copies", "100", says="does not arrive")
+            with open(path) as f:
+                self.assertEqual(f.read(), "before")
+            self.assertEqual(os.listdir(folder), ["out"])
+
+    def test_help(self):
+        done = run("--help")
+        self.assertEqual(done.returncode, 0)
+        for option in (b"--model", b"--lookahead", b"--fail-copies", b"--table", b"Predictors: "):
+            self.assertIn(option, done.stdout)
+
+
+if __name__ == "__main__":
+    TOOL = os.path.abspath(sys.argv[1])
+    SOURCE = os.path.abspath(sys.argv[2])
+    unittest.main(argv=[sys.argv[0]] + sys.argv[3:])
