@@ -8,6 +8,7 @@
 #include <cstring>
 #include <filesystem>
 #include <memory>
+#include <span>
 #include <system_error>
 
 #if defined(WARMSET_HAS_ZSTD)
@@ -132,25 +133,26 @@ std::vector<std::byte> read_file(std::string const& path, std::size_t size_cap) 
 #endif
 }
 
-void write_file(std::string const& path, std::span<std::byte const> bytes) {
-  std::vector<char> packed;
-  void const* from = bytes.data();
-  std::size_t n = bytes.size();
-  if (path.ends_with(".zst")) {
+std::vector<std::byte> compress([[maybe_unused]] std::string const& path,
+                                [[maybe_unused]] std::span<std::byte const> bytes) {
 #if defined(WARMSET_HAS_ZSTD)
-    packed.resize(ZSTD_compressBound(bytes.size()));
-    constexpr int level = 19;
-    n = ZSTD_compress(packed.data(), packed.size(), bytes.data(), bytes.size(), level);
-    if (ZSTD_isError(n) != 0) {
-      fail(path, std::string("zstd: ") + ZSTD_getErrorName(n));
-    }
-    from = packed.data();
-#else
-    fail(path, "the name asks for zstd, but this build has none");
-#endif
+  constexpr int level = 19;
+  std::vector<std::byte> packed(ZSTD_compressBound(bytes.size()));
+  std::size_t const n =
+      ZSTD_compress(packed.data(), packed.size(), bytes.data(), bytes.size(), level);
+  if (ZSTD_isError(n) != 0) {
+    fail(path, std::string("zstd: ") + ZSTD_getErrorName(n));
   }
-  file_handle file = open(path, "wb");
-  bool const written = std::fwrite(from, 1, n, file.get()) == n;
+  packed.resize(n);
+  return packed;
+#else
+  fail(path, "is to be compressed with zstd, but this build has none");
+#endif
+}
+
+void write_file(std::string const& path, std::span<std::byte const> bytes, char const* mode) {
+  file_handle file = open(path, mode);
+  bool const written = std::fwrite(bytes.data(), 1, bytes.size(), file.get()) == bytes.size();
   if (std::fclose(file.release()) != 0 || !written) {
     fail(path, "cannot be written");
   }

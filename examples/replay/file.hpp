@@ -24,7 +24,10 @@ inline constexpr std::size_t default_size_cap = std::size_t{1} << 30;
 /// truncated zstd data, contents beyond the cap, and zstd data in a build without that library.
 std::vector<std::byte> read_file(std::string const& path, std::size_t size_cap = default_size_cap);
 
-/// Writes a file, compressed with zstd where the name ends in `.zst`. Throws file_error.
-void write_file(std::string const& path, std::span<std::byte const> bytes);
+/// The bytes, compressed with zstd. Throws file_error, which names `path`, in a build without that library.
+std::vector<std::byte> compress(std::string const& path, std::span<std::byte const> bytes);
+
+/// Writes a file that is opened in a mode of std::fopen. Throws file_error.
+void write_file(std::string const& path, std::span<std::byte const> bytes, char const* mode = "wb");
 
 }  // namespace warmset_tools

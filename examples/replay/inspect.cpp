@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <map>
+#include <span>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -22,6 +24,12 @@ u64 quantile(std::map<u64, u64> const& histogram, u64 total, double share) {
     }
   }
   return 0;
+}
+
+u64 count_distinct(std::span<warmset::u32 const> values) {
+  std::vector<warmset::u32> sorted(values.begin(), values.end());
+  std::sort(sorted.begin(), sorted.end());
+  return static_cast<u64>(std::unique(sorted.begin(), sorted.end()) - sorted.begin());
 }
 
 double ratio(u64 part, u64 of) {
@@ -75,9 +83,12 @@ json inspect(loaded_trace const& trace, warmset::trace::selection const& which) 
                       {"max_k", g.max_k}});
   }
   j["groups"] = std::move(groups);
+  j["sequence_numbers"] = sequence_numbers(r);
   j["columns"] = {{"residency", !r.residency().empty()},
                   {"lookahead_width", r.lookahead_width()},
-                  {"weights", !r.weights().empty()}};
+                  {"weights", !r.weights().empty()},
+                  {"tokens", !r.tokens().empty()}};
+  j["distinct_tokens"] = r.tokens().empty() ? json(nullptr) : json(count_distinct(r.tokens()));
   json labels = json::object();
   for (warmset::trace::sequence_label const& l : r.labels()) {
     labels[l.label] = labels.value(l.label, 0) + 1;
@@ -125,7 +136,8 @@ std::string inspection_text(json const& j) {
                                 number(g["expert_bytes"]), g["bank_bytes"].dump()));
   }
   line("cycle", fmt::format("{} experts per token", number(j["cycle"])));
-  line("sequences", number(j["sequences"]));
+  line("sequences", fmt::format("{}: {}", number(j["sequences"]),
+                                list_numbers(j["sequence_numbers"].get<std::vector<u32>>())));
   for (auto const& [label, n] : j["labels"].items()) {
     line("  label", fmt::format("{}: {}", label, number(n)));
   }
@@ -135,10 +147,13 @@ std::string inspection_text(json const& j) {
   line("events",
        fmt::format("{}; distinct experts per step: median {}, at most {}", number(j["events"]),
                    number(j["step_width"]["median"]), number(j["step_width"]["max"])));
-  line("columns", fmt::format("residency {}, look-ahead of {}, weights {}",
-                              j["columns"]["residency"].get<bool>() ? "yes" : "no",
-                              number(j["columns"]["lookahead_width"]),
-                              j["columns"]["weights"].get<bool>() ? "yes" : "no"));
+  line("columns",
+       fmt::format("residency {}, look-ahead of {}, weights {}, input tokens {}",
+                   j["columns"]["residency"].get<bool>() ? "yes" : "no",
+                   number(j["columns"]["lookahead_width"]),
+                   j["columns"]["weights"].get<bool>() ? "yes" : "no",
+                   j["columns"]["tokens"].get<bool>() ? number(j["distinct_tokens"]) + " distinct"
+                                                      : "no"));
   json const& reuse = j["reuse"];
   json const& since = reuse["steps_since_last_use"];
   line("reuse",

@@ -177,7 +177,8 @@ def main():
     except (OSError, ValueError, KeyError, TypeError) as error:
         sys.exit(f"plot.py: error: {arguments.report}: {error}")
     phase = arguments.phase or next((p for p in ("decode", "all", "prefill") if p in phases), None)
-    results = [result for result in report["results"] if result["phase"] == phase]
+    # entries with hints are of the same policies, and have tables of their own
+    results = [result for result in report["results"] if result["phase"] == phase and result.get("predictor") is None]
     if not results:
         sys.exit(f"plot.py: error: {arguments.report}: no result of phase {phase}")
     capacities = sorted({capacity(result) for result in results})

@@ -18,6 +18,7 @@ void append_bundles(std::vector<std::pair<unsigned, policy>>& to);
 extern template void append_bundles<0>(std::vector<std::pair<unsigned, policy>>&);
 extern template void append_bundles<1>(std::vector<std::pair<unsigned, policy>>&);
 extern template void append_bundles<2>(std::vector<std::pair<unsigned, policy>>&);
+extern template void append_bundles<3>(std::vector<std::pair<unsigned, policy>>&);
 
 std::vector<policy> const& policies() {
   static std::vector<policy> const all = [] {
@@ -25,6 +26,7 @@ std::vector<policy> const& policies() {
     append_bundles<0>(found);
     append_bundles<1>(found);
     append_bundles<2>(found);
+    append_bundles<3>(found);
     std::sort(found.begin(), found.end(),
               [](auto const& a, auto const& b) { return a.first < b.first; });
     std::vector<policy> in_order;
@@ -62,16 +64,19 @@ void set_parameter(chosen_policy& chosen, std::string_view text) {
   }
   std::string_view const digits =
       equals == std::string_view::npos ? std::string_view{} : text.substr(equals + 1);
-  warmset::u32 value = 0;
+  warmset::u64 value = 0;
   char const* const end = digits.data() + digits.size();
   auto const [stop, error] = std::from_chars(digits.data(), end, value);
-  if (digits.empty() || error != std::errc{} || stop != end) {
+  if (digits.empty() || error == std::errc::invalid_argument || stop != end) {
     throw usage_error(
         fmt::format("policy {}: {} is '{}', not a whole number", plain, name, digits));
   }
   for (parameter const& each : parameters) {
     if (name == each.name) {
-      chosen.numbers.*each.member = value;
+      if (error != std::errc{} || value > each.largest()) {
+        throw usage_error(fmt::format("policy {}: {} is '{}', more than {}", plain, name, digits, each.largest()));
+      }
+      each.set(chosen.numbers, value);
     }
   }
   try {
@@ -108,6 +113,25 @@ chosen_policy choose_policy(std::string_view text) {
 
 }  // namespace
 
+void check_pool(std::vector<chosen_policy> const& chosen, pool_size const& size) {
+  for (chosen_policy const& p : chosen) {
+    if (p.bundle != nullptr && p.bundle->needs_slots && size.slots == 0) {
+      throw usage_error(fmt::format(
+          "policy {}: its admission installs wherever a slot is free, and one pool of bytes always has a free one; give --slots",
+          p.name));
+    }
+  }
+}
+
+warmset::trace::capacity capacity_of(pool_size const& size, std::size_t n_layers) {
+  if (size.slots == 0) {
+    return warmset::trace::capacity::shared_bytes(size.budget_bytes);
+  }
+  return size.pool == pool_kind::per_layer
+             ? warmset::trace::capacity::slots_per_layer(size.slots)
+             : warmset::trace::capacity::shared_slots(warmset::u64{size.slots} * n_layers);
+}
+
 std::vector<chosen_policy> choose_policies(std::string_view text) {
   std::vector<chosen_policy> result;
   auto const add = [&result](chosen_policy p) {
@@ -123,7 +147,9 @@ std::vector<chosen_policy> choose_policies(std::string_view text) {
     std::string_view const one = text.substr(from, comma - from);
     if (one == "all") {
       for (policy const& p : policies()) {
-        add(choose_policy(p.name));
+        if (!p.admits_some) {
+          add(choose_policy(p.name));
+        }
       }
       add(choose_policy("belady"));
       add(choose_policy("belady_bypass"));

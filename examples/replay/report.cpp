@@ -2,8 +2,6 @@
 #include "report.hpp"
 
 #include <algorithm>
-#include <cctype>
-#include <cmath>
 
 #include <fmt/format.h>
 
@@ -21,12 +19,13 @@ constexpr char const* denominator_text =
 
 std::string scope_text(report const& r) {
   return fmt::format(
-      "{} steps of sequences {}, played in recorded order{} from a cold start, state "
+      "{} steps{} of sequences {}, played in recorded order{} from a cold start, state "
       "carried across sequences; {} layers",
       r.tokens[0] != 0 && r.tokens[1] != 0 ? "prefill and decode"
       : r.tokens[0] != 0                   ? "prefill"
                                            : "decode",
-      r.sequences, r.ascending ? " with ascending ids in each token" : "",
+      r.flat ? " of one id each" : "", r.sequences,
+      r.ascending ? " with ascending ids in each token" : "",
       r.trace.recording.geometry().layers().size());
 }
 
@@ -55,6 +54,10 @@ counts& counts::operator+=(counts const& o) noexcept {
   bytes_loaded += o.bytes_loaded;
   copies += o.copies;
   layer_tokens += o.layer_tokens;
+  hints_offered += o.hints_offered;
+  hints_issued += o.hints_issued;
+  hints_used += o.hints_used;
+  bytes_speculated += o.bytes_speculated;
   return *this;
 }
 
@@ -72,6 +75,15 @@ counts outcome_row::total(std::optional<phase> which) const {
     sum += of_layer(row, which);
   }
   return sum;
+}
+
+double outcome_row::stall_ms(time_model const& time, std::optional<phase> which) const {
+  if (!hints) {
+    return time.stall_ms(total(which));
+  }
+  u64 const ns =
+      which ? hints->stall_ns[index_of(*which)] : hints->stall_ns[0] + hints->stall_ns[1];
+  return static_cast<double>(ns) * 1e-6;
 }
 
 u64 report::tokens_of(std::optional<phase> which) const {
@@ -115,6 +127,7 @@ void add_transfers(outcome_row& row, loaded_trace const& trace,
       c.bytes_loaded = c.misses() * layers[i].expert_bytes();
       c.copies = c.misses() * layers[i].bank_bytes.size();
       c.layer_tokens = token_rows[i][p];
+      c.bytes_speculated = c.hints_issued * layers[i].expert_bytes();
     }
   }
 }
@@ -142,9 +155,21 @@ outcome_row row_of(chosen_policy policy, pool_size size, loaded_trace const& tra
       c.overflow_steps = from.overflow_steps.value;
       c.evictions = from.evicted[0].value + from.evicted[1].value;
       c.wasted = found.by_layer[i][p].wasted;
+      c.hints_offered = from.hints_offered.value;
+      c.hints_issued = from.issued[static_cast<u32>(warmset::intent::speculative)].value;
+      c.hints_used = from.used().value;
     }
   }
   add_transfers(row, trace, which);
+  return row;
+}
+
+outcome_row row_of(chosen_policy policy, pool_size size, loaded_trace const& trace,
+                   warmset::trace::selection const& which, chosen_predictor const& predictor,
+                   warmset::trace::speculation const& how,
+                   warmset::trace::speculative_report const& found) {
+  outcome_row row = row_of(std::move(policy), size, trace, which, found.counts);
+  row.hints = {predictor.name, how, found.stall_ns, found.judged, found.governor};
   return row;
 }
 
@@ -174,6 +199,33 @@ outcome_row row_of(chosen_policy policy, pool_size size, loaded_trace const& tra
 
 // ---- the trace ------------------------------------------------------------------------------------------------
 
+std::vector<u32> sequence_numbers(warmset::trace::recording const& recording) {
+  std::vector<u32> numbers;
+  for (warmset::trace::block const& b : recording.blocks()) {
+    numbers.push_back(b.sequence);
+  }
+  std::sort(numbers.begin(), numbers.end());
+  numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
+  return numbers;
+}
+
+std::string list_numbers(std::vector<u32> const& numbers) {
+  std::vector<std::string> parts;
+  for (auto from = numbers.begin(); from != numbers.end();) {
+    auto const gap =
+        std::adjacent_find(from, numbers.end(), [](u32 a, u32 b) { return b - a != 1; });
+    auto const last = gap == numbers.end() ? gap - 1 : gap;
+    parts.push_back(last == from ? std::to_string(*from) : fmt::format("{}-{}", *from, *last));
+    from = last + 1;
+  }
+  constexpr std::size_t most = 5;
+  if (parts.size() > most) {
+    parts.erase(parts.begin() + most - 2, parts.end() - 1);
+    parts.insert(parts.end() - 1, "...");
+  }
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
 json describe_trace(loaded_trace const& trace) {
   warmset::trace::recording const& r = trace.recording;
   std::vector<layer_geometry> const& layers = r.geometry().layers();
@@ -188,12 +240,6 @@ json describe_trace(loaded_trace const& trace) {
     most_bytes = std::max(most_bytes, layer.expert_bytes());
     experts += layer.n_experts;
   }
-  std::vector<u32> sequences;
-  for (warmset::trace::block const& b : r.blocks()) {
-    sequences.push_back(b.sequence);
-  }
-  std::sort(sequences.begin(), sequences.end());
-  sequences.erase(std::unique(sequences.begin(), sequences.end()), sequences.end());
   u64 tokens[2] = {};
   for (auto const& layer : warmset::trace::count_token_rows(r)) {
     tokens[0] = std::max(tokens[0], layer[0]);
@@ -217,7 +263,7 @@ json describe_trace(loaded_trace const& trace) {
   j["total_bytes"] = r.geometry().total_bytes();
   j["geometries"] = r.geometry().groups().size();
   j["cycle"] = r.geometry().cycle();
-  j["sequences"] = sequences.size();
+  j["sequences"] = sequence_numbers(r).size();
   j["events"] = r.n_events();
   j["tokens"] = {{"prefill", tokens[0]}, {"decode", tokens[1]}};
   j["lookups"] = {{"prefill", warmset::trace::count_lookups(r, prefill)},
@@ -225,116 +271,15 @@ json describe_trace(loaded_trace const& trace) {
   return j;
 }
 
-// ---- warnings -------------------------------------------------------------------------------------------------
-
-namespace {
-
-/// Routed experts per token of models whose traces go round, by a part of their name.
-struct native_k {
-  char const* part;
-  u32 k;
-};
-constexpr native_k native[] = {
-    {"qwen3-next", 10}, {"qwen3", 8},       {"qwen1.5-moe", 4}, {"gpt-oss", 4},
-    {"gemma-4", 8},     {"mixtral", 2},     {"olmoe", 8},       {"deepseek-v2-lite", 6},
-    {"deepseek-v3", 8}, {"deepseek-r1", 8}, {"kimi-k2", 8},     {"glm-4.7-flash", 4},
-    {"glm-4.5", 8},     {"phi-3.5-moe", 2}, {"minimax-m2", 8},  {"llama-4-scout", 1}};
-
-std::string lower(std::string text) {
-  for (char& c : text) {
-    c = c == '_' ? '-' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  }
-  return text;
-}
-
-}  // namespace
-
-std::vector<std::string> find_warnings(report const& r) {
-  std::vector<std::string> found;
-  warmset::trace::recording const& recording = r.trace.recording;
-  std::vector<layer_geometry> const& layers = recording.geometry().layers();
-  u32 k = 0;
-  u32 least_experts = warmset::u32_max;
-  u64 cycle_bytes = 0;
-  for (layer_geometry const& layer : layers) {
-    k = std::max(k, layer.k);
-    least_experts = std::min(least_experts, layer.n_experts);
-    cycle_bytes += layer.k * layer.expert_bytes();
-  }
-  std::string const model = lower(recording.model());
-  for (native_k const& each : native) {
-    if (model.find(each.part) != std::string::npos) {
-      if (each.k != k) {
-        found.push_back(fmt::format("top-k-overridden: the trace was recorded with k = {}, {} "
-                                    "routes to {}; figures are of the former",
-                                    k, recording.model(), each.k));
-      }
-      break;
-    }
-  }
-  if (recording.expert_bytes_assumed()) {
-    found.push_back(fmt::format("bytes-assumed: the trace has no bytes per expert; {} are assumed",
-                                layers.front().expert_bytes()));
-  }
-  std::vector<pool_size> seen;
-  for (outcome_row const& row : r.rows) {
-    if (std::any_of(seen.begin(), seen.end(),
-                    [&](pool_size const& s) { return same_size(s, row.size); })) {
-      continue;
-    }
-    seen.push_back(row.size);
-    if (row.size.slots == 0) {
-      if (row.size.budget_bytes < cycle_bytes) {
-        found.push_back(fmt::format(
-            "below-cycle: a shared pool of {} bytes is below one token's cycle of {} bytes; "
-            "a shared LRU hits nothing there",
-            row.size.budget_bytes, cycle_bytes));
-      } else if (row.size.budget_bytes < 3 * cycle_bytes) {
-        found.push_back(fmt::format(
-            "below-3k: {} bytes are less than three cycles of {} bytes; policies differ by "
-            "little there",
-            row.size.budget_bytes, cycle_bytes));
-      }
-    } else if (row.size.slots < 3 * k) {
-      found.push_back(fmt::format(
-          "below-3k: {} slots per layer are less than 3 k = {}; a step takes most of the pool",
-          row.size.slots, 3 * k));
-    }
-    bool const holds_all = row.size.slots != 0
-                               ? row.size.slots >= least_experts
-                               : row.size.budget_bytes >= recording.geometry().total_bytes();
-    if (holds_all) {
-      continue;
-    }
-    u64 unfilled = 0;
-    std::vector<counts> of_pool;  // a shared pool is full or not as a whole
-    for (std::size_t i = 0; i < row.by_layer.size(); ++i) {
-      counts const c = row.of_layer(i, std::nullopt);
-      if (row.size.pool == pool_kind::per_layer || of_pool.empty()) {
-        of_pool.push_back(c);
-      } else {
-        of_pool.front() += c;
-      }
-    }
-    for (counts const& c : of_pool) {
-      unfilled += c.evictions == 0 && c.demand_accesses != 0 ? 1 : 0;
-    }
-    if (unfilled != 0) {
-      found.push_back(fmt::format(
-          "never-full: at {} {} of {} pools evict nothing in this trace; it is too short to "
-          "tell policies apart",
-          row.size.slots != 0 ? size_name(row.size) + " slots per layer" : size_name(row.size),
-          unfilled, of_pool.size()));
-    }
-  }
-  return found;
-}
-
 // ---- JSON and CSV ---------------------------------------------------------------------------------------------
 
 namespace {
 
-json counts_json(counts const& c, bool is_oracle) {
+json or_null(std::optional<double> x) {
+  return x ? json(*x) : json(nullptr);
+}
+
+json counts_json(counts const& c, bool wasted_is_known, bool has_hints) {
   json j;
   j["demand_accesses"] = c.demand_accesses;
   j["hits"] = c.hits;
@@ -347,8 +292,37 @@ json counts_json(counts const& c, bool is_oracle) {
   j["overflow_steps"] = c.overflow_steps;
   j["steps"] = c.steps;
   j["evictions"] = c.evictions;
-  j["wasted_installs"] = is_oracle ? json(nullptr) : json(c.wasted);
+  j["wasted_installs"] = wasted_is_known ? json(c.wasted) : json(nullptr);
   j["bytes_loaded"] = c.bytes_loaded;
+  for (auto const& [name, value] : {std::pair{"hints_offered", c.hints_offered},
+                                    {"hints_issued", c.hints_issued},
+                                    {"hints_used", c.hints_used},
+                                    {"bytes_speculated", c.bytes_speculated}}) {
+    j[name] = has_hints ? json(value) : json(nullptr);
+  }
+  j["hint_precision"] = has_hints ? or_null(c.hint_precision()) : json(nullptr);
+  j["miss_coverage"] = has_hints ? json(c.miss_coverage()) : json(nullptr);
+  return j;
+}
+
+/// Who played without hints and knows no future has followed its installs to their ends.
+bool wasted_is_known(outcome_row const& row) {
+  return !row.policy.is_oracle() && !row.hints;
+}
+
+/// How hints were played; null in every member where there were none.
+json hints_json(outcome_row const& row) {
+  json j;
+  bool const has = row.hints.has_value();
+  bool const governed = has && row.hints->how.governed;
+  bool const bounded = has && row.hints->how.bytes_per_step != warmset::u64_max;
+  j["predictor"] = has ? json(row.hints->predictor) : json(nullptr);
+  j["hint_width"] = has ? json(row.hints->how.width) : json(nullptr);
+  j["hint_budget_bytes"] = bounded ? json(row.hints->how.bytes_per_step) : json(nullptr);
+  j["governor"] = has ? json(governed ? "on" : "off") : json(nullptr);
+  j["governor_state"] =
+      governed ? json(warmset::gate::name_of(row.hints->governor.state())) : json(nullptr);
+  j["hints_regretted"] = has ? json(row.hints->judged.regretted) : json(nullptr);
   return j;
 }
 
@@ -358,7 +332,7 @@ json parameters_json(chosen_policy const& p) {
     for (parameter const& each : parameters) {
       for (std::string const& name : p.bundle->parameters) {
         if (name == each.name) {
-          j[name] = p.numbers.*each.member;
+          j[name] = each.of(p.numbers);
         }
       }
     }
@@ -376,8 +350,36 @@ std::optional<double> regret(report const& r, outcome_row const& row, std::optio
   return oracle->total(p).hit_rate() - row.total(p).hit_rate();
 }
 
-json or_null(std::optional<double> x) {
-  return x ? json(*x) : json(nullptr);
+/// Capacity as a share of the working set; null where that is not known.
+json capacity_to_demand(report const& r, pool_size const& size) {
+  if (r.demand.tokens == 0) {
+    return nullptr;
+  }
+  if (size.slots == 0) {
+    return per(static_cast<double>(size.budget_bytes), r.demand.bytes);
+  }
+  u64 slots = 0;
+  for (layer_geometry const& layer : r.trace.recording.geometry().layers()) {
+    slots += std::min(size.slots, layer.n_experts);
+  }
+  return per(static_cast<double>(slots), r.demand.experts);
+}
+
+/// Times of the plays, of all phases together: the decisions, neither loading nor making the cache.
+json timing_json(outcome_row const& row) {
+  std::vector<double> seconds = row.seconds;
+  std::sort(seconds.begin(), seconds.end());
+  counts const c = row.total(std::nullopt);
+  double const median = seconds[seconds.size() / 2];
+  json j;
+  j["plays"] = seconds.size();
+  j["seconds_best"] = seconds.front();
+  j["seconds_median"] = median;
+  j["steps"] = c.steps + c.overflow_steps;
+  j["lookups"] = c.demand_accesses;
+  j["lookups_per_second"] =
+      seconds.front() > 0 ? static_cast<double>(c.demand_accesses) / seconds.front() : 0.0;
+  return j;
 }
 
 json result_json(report const& r, outcome_row const& row, std::optional<phase> p) {
@@ -392,11 +394,13 @@ json result_json(report const& r, outcome_row const& row, std::optional<phase> p
   j["slots_total"] =
       row.size.slots != 0 ? json(u64{row.size.slots} * layers.size()) : json(nullptr);
   j["budget_bytes"] = row.size.budget_bytes != 0 ? json(row.size.budget_bytes) : json(nullptr);
+  j["capacity_to_demand"] = capacity_to_demand(r, row.size);
   j["phase"] = phase_name(p);
   j["tokens"] = tokens;
-  j.update(counts_json(c, row.policy.is_oracle()));
+  j.update(counts_json(c, wasted_is_known(row), row.hints.has_value()));
+  j.update(hints_json(row));
   j["bytes_per_token"] = per(static_cast<double>(c.bytes_loaded), tokens);
-  double const stall = r.time.stall_ms(c);
+  double const stall = row.stall_ms(r.time, p);
   double const compute = r.time.compute_ms(c);
   j["stall_ms"] = stall;
   j["stall_ms_per_token"] = per(stall, tokens);
@@ -404,11 +408,14 @@ json result_json(report const& r, outcome_row const& row, std::optional<phase> p
   j["stall_share"] = stall + compute == 0 ? 0.0 : stall / (stall + compute);
   j["regret_belady"] = or_null(regret(r, row, p, chosen_policy::kind::belady));
   j["regret_belady_bypass"] = or_null(regret(r, row, p, chosen_policy::kind::belady_bypass));
+  if (!row.seconds.empty()) {
+    j["timing"] = timing_json(row);
+  }
   json per_layer = json::array();
   for (std::size_t i = 0; i < layers.size(); ++i) {
     json one;
     one["layer"] = layers[i].layer.value;
-    one.update(counts_json(row.of_layer(i, p), row.policy.is_oracle()));
+    one.update(counts_json(row.of_layer(i, p), wasted_is_known(row), row.hints.has_value()));
     per_layer.push_back(std::move(one));
   }
   j["per_layer"] = std::move(per_layer);
@@ -433,7 +440,7 @@ json best_by_capacity(report const& r) {
       std::vector<std::pair<u64, std::string>> ranking;
       u64 accesses = 0;
       for (outcome_row const& row : r.rows) {
-        if (!row.policy.is_oracle() && same_size(row.size, first.size)) {
+        if (!row.policy.is_oracle() && !row.hints && same_size(row.size, first.size)) {
           counts const c = row.total(p);
           accesses = c.demand_accesses;
           ranking.emplace_back(c.hits + c.overflow_hits, row.policy.name);
@@ -473,7 +480,7 @@ json to_json(report const& r) {
   j["tool"] = "warmset-replay";
   j["version"] =
       fmt::format("{}.{}.{}", WARMSET_VERSION_MAJOR, WARMSET_VERSION_MINOR, WARMSET_VERSION_PATCH);
-  j["trace"] = describe_trace(r.trace);
+  j["trace"] = r.facts;
   j["unit"] = unit_text;
   j["scope"] = scope_text(r);
   j["denominator"] = denominator_text;
@@ -481,10 +488,14 @@ json to_json(report const& r) {
                  {"decode", r.played.decode},
                  {"sequences", r.sequences},
                  {"order", r.ascending ? "ascending" : "recorded"},
+                 {"flattened", r.flat},
                  {"tokens", {{"prefill", r.tokens[0]}, {"decode", r.tokens[1]}}}};
+  j["working_set"] = {
+      {"tokens", r.demand.tokens}, {"experts", r.demand.experts}, {"bytes", r.demand.bytes}};
   j["time_model"] = {{"link_gbps", r.time.link_gbps},
                      {"copy_us", r.time.copy_us},
-                     {"compute_us", r.time.compute_us}};
+                     {"compute_us", r.time.compute_us},
+                     {"latency_us", r.time.latency_us}};
   json results = json::array();
   for (outcome_row const& row : r.rows) {
     for (std::optional<phase> p : r.phases) {
@@ -493,6 +504,10 @@ json to_json(report const& r) {
   }
   j["results"] = std::move(results);
   j["best"] = best_by_capacity(r);
+  if (!r.recommendation.is_null()) {
+    j["recommendation"] = r.recommendation;
+    j["cross_validation"] = r.cross_validation;
+  }
   j["warnings"] = r.warnings;
   return j;
 }
@@ -522,6 +537,7 @@ std::string to_csv(report const& r) {
     for (std::optional<phase> p : r.phases) {
       json result = result_json(r, row, p);
       result.erase("per_layer");
+      result.erase("timing");
       std::string given;
       for (auto const& [name, value] : result["parameters"].items()) {
         given += fmt::format("{}{}={}", given.empty() ? "" : ":", name, value.dump());
@@ -597,7 +613,7 @@ class text_table {
 };
 
 std::string heading(report const& r) {
-  json const t = describe_trace(r.trace);
+  json const& t = r.facts;
   std::string text = fmt::format(
       "{}: {} layers of {} experts, k = {}, cycle {}; {} tokens played (prefill {}, decode {})\n",
       r.trace.recording.model().empty() ? r.trace.path : r.trace.recording.model(),
@@ -607,13 +623,78 @@ std::string heading(report const& r) {
   text += fmt::format("unit         {}\nscope        {}\ndenominator  {}\n", unit_text,
                       scope_text(r), denominator_text);
   text += fmt::format(
-      "stall        link {:g} GB/s, {:g} us per copy; compute {:g} us per layer and token\n\n",
-      r.time.link_gbps, r.time.copy_us, r.time.compute_us);
+      "stall        link {:g} GB/s, {:g} us per copy{}; compute {:g} us per layer and token\n\n",
+      r.time.link_gbps, r.time.copy_us,
+      r.time.latency_us == 0 ? ""
+                             : fmt::format(", {:g} us of latency with hints", r.time.latency_us),
+      r.time.compute_us);
   return text;
 }
 
-std::string points(std::optional<double> x) {
-  return x ? fmt::format("{:.4f}", *x) : "-";
+std::string points(std::optional<double> x, int digits = 4) {
+  return x ? fmt::format("{:.{}f}", *x, digits) : "-";
+}
+
+}  // namespace
+
+namespace {
+
+/// The entry of the same policy and capacity that another's stall is compared with: the one of predictor none, which is
+/// of the same clock, or the one without hints, which knows no latency. Null where that was not played.
+outcome_row const* without_hints(report const& r, outcome_row const& row) {
+  outcome_row const* plain = nullptr;
+  for (outcome_row const& other : r.rows) {
+    if (other.policy.name != row.policy.name || !same_size(other.size, row.size)) {
+      continue;
+    }
+    if (other.hints && other.hints->predictor == "none") {
+      return &other;
+    }
+    if (!other.hints && r.time.latency_us == 0) {
+      plain = &other;
+    }
+  }
+  return plain;
+}
+
+/// What hints cost and saved, a line for each entry that had some; empty without.
+std::string hint_table(report const& r) {
+  text_table table;
+  table.row({"policy", "predictor", "budget MiB", "phase", "hit rate", "late", "issued", "used",
+             "precision", "coverage", "hint MiB/token", "stall ms/token", "to none", "governor"});
+  table.rule();
+  bool any = false;
+  for (outcome_row const& row : r.rows) {
+    if (!row.hints) {
+      continue;
+    }
+    any = true;
+    outcome_row const* const plain = without_hints(r, row);
+    for (std::optional<phase> p : r.phases) {
+      counts const c = row.total(p);
+      u64 const tokens = r.tokens_of(p);
+      double const stall = row.stall_ms(r.time, p);
+      double const without = plain == nullptr ? 0 : plain->stall_ms(r.time, p);
+      u64 const budget = row.hints->how.bytes_per_step;
+      table.row(
+          {row.policy.name, row.hints->predictor,
+           budget == warmset::u64_max
+               ? "-"
+               : fmt::format("{:.2f}", static_cast<double>(budget) / 1048576.0),
+           phase_name(p), fmt::format("{:.4f}", c.hit_rate()), grouped(c.late),
+           grouped(c.hints_issued), grouped(c.hints_used), points(c.hint_precision(), 3),
+           fmt::format("{:.3f}", c.miss_coverage()),
+           fmt::format("{:.2f}", per(static_cast<double>(c.bytes_speculated), tokens) / 1048576.0),
+           fmt::format("{:.3f}", per(stall, tokens)),
+           without == 0 ? "-" : fmt::format("{:.3f} x", stall / without),
+           row.hints->how.governed ? warmset::gate::name_of(row.hints->governor.state()) : "off"});
+    }
+  }
+  return !any ? std::string()
+              : "\n" + table.str() +
+                    "\nlate: in flight when demanded. precision: used / issued. coverage: used / "
+                    "(used + "
+                    "misses). to none: stall over that without hints.\n";
 }
 
 }  // namespace
@@ -625,6 +706,9 @@ std::string to_table(report const& r) {
   table.rule();
   for (outcome_row const& row : r.rows) {
     for (std::optional<phase> p : r.phases) {
+      if (row.hints) {
+        continue;  // in a table of their own
+      }
       counts const c = row.total(p);
       u64 const tokens = r.tokens_of(p);
       double const stall = r.time.stall_ms(c);
@@ -645,7 +729,8 @@ std::string to_table(report const& r) {
   return heading(r) + table.str() +
          "\nwasted: installed and evicted without a further use. to belady, to bypass: hit rate of "
          "the oracle less the "
-         "policy's.\n";
+         "policy's.\n" +
+         hint_table(r);
 }
 
 std::string to_matrix(report const& r) {
@@ -700,6 +785,11 @@ std::string to_matrix(report const& r) {
                 ? ""
                 : fmt::format("; runner-up {} {:.4f}", b["runner_up"].get<std::string>(),
                               b["runner_up_hit_rate"].get<double>()));
+      }
+    }
+    for (json const& one : r.recommendation) {
+      if (one["phase"] == phase_name(p)) {
+        text += recommendation_text(one) + "\n";
       }
     }
     text += "\n";

@@ -154,7 +154,29 @@ std::vector<pool_size> choose_sizes(size_options const& options, warmset::geomet
   return sizes;
 }
 
-warmset::trace::selection choose_played(std::string const& sequences, std::string const& play) {
+std::vector<u64> choose_hint_budgets(std::string const& mib) {
+  if (mib.empty()) {
+    return {warmset::u64_max};
+  }
+  std::vector<u64> all;
+  for (std::string const& text : split(mib)) {
+    double value = -1;
+    char const* const end = text.data() + text.size();
+    auto const [stop, error] = std::from_chars(text.data(), end, value);
+    if (error != std::errc{} || stop != end || !(value >= 0 && value <= 1e9)) {
+      throw usage_error(
+          fmt::format("--hint-budget-mib is '{}'; a number of MiB up to 10^9 is possible", text));
+    }
+    u64 const bytes = static_cast<u64>(value * 1048576.0);
+    if (std::find(all.begin(), all.end(), bytes) == all.end()) {
+      all.push_back(bytes);
+    }
+  }
+  return all;
+}
+
+warmset::trace::selection choose_played(warmset::trace::recording const& recording,
+                                        std::string const& sequences, std::string const& play) {
   warmset::trace::selection which;
   try {
     which = warmset::trace::selection::parse(sequences);
@@ -165,8 +187,20 @@ warmset::trace::selection choose_played(std::string const& sequences, std::strin
   if (play != "all" && play != "decode" && play != "prefill") {
     throw usage_error(fmt::format("--play is '{}'; there are decode, prefill and all", play));
   }
+  auto const has = [&recording](warmset::trace::selection const& some) {
+    return std::any_of(recording.blocks().begin(), recording.blocks().end(),
+                       [&some](warmset::trace::block const& b) { return some.contains(b); });
+  };
+  if (!has(which)) {
+    throw usage_error(fmt::format("--sequences '{}' selects nothing; the trace has {}", sequences,
+                                  list_numbers(sequence_numbers(recording))));
+  }
   which.prefill = play != "decode";
   which.decode = play != "prefill";
+  if (!has(which)) {
+    throw usage_error(fmt::format("--play '{}' selects nothing; --sequences '{}' has {} alone",
+                                  play, sequences, which.prefill ? "decode" : "prefill"));
+  }
   return which;
 }
 
@@ -180,7 +214,7 @@ choose_phases(std::string const& wanted, std::array<u64, warmset::n_phases> toke
     }
   }
   if (present.empty()) {
-    throw usage_error("the selection has no event");
+    throw usage_error("what is played has no event");
   }
   if (wanted.empty()) {
     return present;
@@ -194,7 +228,8 @@ choose_phases(std::string const& wanted, std::array<u64, warmset::n_phases> toke
   }
   phase const p = wanted == "decode" ? phase::decode : phase::prefill;
   if (tokens[static_cast<std::size_t>(p)] == 0) {
-    throw usage_error(fmt::format("the selection has no event of phase {}", wanted));
+    throw usage_error(fmt::format("--phase '{}' selects nothing; what is played has {} alone",
+                                  wanted, phase_name(present.front())));
   }
   return {p};
 }
@@ -265,19 +300,13 @@ void for_each_parallel(std::size_t n, unsigned jobs, std::function<void(std::siz
   }
 }
 
-warmset::trace::capacity capacity_of(pool_size const& size, std::size_t n_layers) {
-  if (size.slots == 0) {
-    return warmset::trace::capacity::shared_bytes(size.budget_bytes);
-  }
-  return size.pool == pool_kind::per_layer
-             ? warmset::trace::capacity::slots_per_layer(size.slots)
-             : warmset::trace::capacity::shared_slots(u64{size.slots} * n_layers);
-}
-
 }  // namespace
 
 void run(report& r, std::vector<chosen_policy> const& chosen, std::vector<pool_size> const& sizes,
          run_options const& options, std::vector<u32>* log) {
+  for (pool_size const& size : sizes) {
+    check_pool(chosen, size);
+  }
   // Rows in the order of the report: by capacity, then by policy. Oracles are played once per capacity.
   struct task {
     chosen_policy const* policy;
@@ -289,12 +318,16 @@ void run(report& r, std::vector<chosen_policy> const& chosen, std::vector<pool_s
   both[0].what = chosen_policy::kind::belady;
   both[1].name = "belady_bypass";
   both[1].what = chosen_policy::kind::belady_bypass;
+  std::vector<chosen_policy> const lru = choose_policies("lru");
   bool asked = options.oracles;
+  bool without_lru = options.recommend;
   for (chosen_policy const& p : chosen) {
     asked = asked || p.is_oracle();
+    without_lru = without_lru && p.name != "lru";
   }
   r.rows.resize(chosen.size() * sizes.size());
   r.oracles.resize(asked ? both.size() * sizes.size() : 0);
+  r.baselines.resize(without_lru ? sizes.size() : 0);
   std::vector<task> tasks;
   for (std::size_t s = 0; s < sizes.size(); ++s) {
     for (std::size_t p = 0; p < chosen.size(); ++p) {
@@ -305,14 +338,21 @@ void run(report& r, std::vector<chosen_policy> const& chosen, std::vector<pool_s
     for (std::size_t p = 0; p < both.size() && asked; ++p) {
       tasks.push_back({&both[p], &sizes[s], &r.oracles[s * both.size() + p]});
     }
+    if (without_lru) {
+      tasks.push_back({&lru.front(), &sizes[s], &r.baselines[s]});
+    }
   }
   std::optional<warmset::trace::next_uses> uses;
   if (asked) {
     uses.emplace(r.trace.recording, r.played);
   }
+  std::array<u64, warmset::n_phases> steps{};
+  for (warmset::trace::block const& b : r.trace.recording.blocks()) {
+    steps[static_cast<std::size_t>(b.phase)] += r.played.contains(b) ? b.n_events() : 0;
+  }
   std::size_t const n_layers = r.trace.recording.geometry().layers().size();
   progress_bar bar(options.progress, tasks.size());
-  for_each_parallel(tasks.size(), options.jobs, [&](std::size_t i) {
+  for_each_parallel(tasks.size(), options.repeat != 0 ? 1 : options.jobs, [&](std::size_t i) {
     task const& t = tasks[i];
     if (t.policy->is_oracle()) {
       warmset::trace::capacity const room = capacity_of(*t.size, n_layers);
@@ -321,9 +361,17 @@ void run(report& r, std::vector<chosen_policy> const& chosen, std::vector<pool_s
                          ? warmset::trace::belady(*uses, room)
                          : warmset::trace::belady_bypass(*uses, room));
     } else {
-      play_request const request{r.trace.recording, r.played, *t.size,
-                                 t.policy->numbers, log,      t.policy->name};
+      stretches by_stretch{};
+      std::vector<double> seconds;
+      play_request request{r.trace.recording, r.played, *t.size,
+                           t.policy->numbers, log,      t.policy->name};
+      request.steps = steps;
+      request.by_stretch = options.recommend ? &by_stretch : nullptr;
+      request.repeat = std::max(1u, options.repeat);
+      request.seconds = options.repeat != 0 ? &seconds : nullptr;
       *t.to = row_of(*t.policy, *t.size, r.trace, r.played, t.policy->bundle->play(request));
+      t.to->by_stretch = by_stretch;
+      t.to->seconds = std::move(seconds);
     }
     bar.advance();
   });
@@ -335,6 +383,22 @@ void run(report& r, std::vector<chosen_policy> const& chosen, std::vector<pool_s
     }
   }
   r.warnings = find_warnings(r);
+}
+
+void run_hints(report& r, std::vector<chosen_policy> const& chosen, pool_size const& size,
+               std::vector<chosen_predictor> const& predictors,
+               std::vector<warmset::trace::speculation> const& ways, unsigned jobs) {
+  std::size_t const first = r.rows.size();
+  std::size_t const of_policy = predictors.size() * ways.size();
+  r.rows.resize(first + chosen.size() * of_policy);
+  for_each_parallel(chosen.size() * of_policy, jobs, [&](std::size_t i) {
+    chosen_policy const& policy = chosen[i / of_policy];
+    chosen_predictor const& predictor = predictors[i % of_policy / ways.size()];
+    warmset::trace::speculation const& how = ways[i % ways.size()];
+    play_request const request{r.trace.recording, r.played, size, policy.numbers};
+    r.rows[first + i] = row_of(policy, size, r.trace, r.played, predictor, how,
+                               play_hints(policy, request, predictor, how, r.time.link()));
+  });
 }
 
 }  // namespace warmset_tools
