@@ -1,19 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // What is counted, over pools and real traces; and the switch that is off.
 
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
+#include <span>
 #include <string>
 
 #include <warmset/trace/read_rtb1.hpp>
 
 #include "play.hpp"
+#include "recordings.hpp"
 
-#if defined(WARMSET_HAS_ZSTD)
-#include <zstd.h>
-#endif
+#include "support/rounds.hpp"
 
 namespace warmset::scenario {
 namespace {
@@ -28,49 +24,6 @@ template <class Cache>
 concept has_pools = requires(Cache& c) {
   c.pools();
 };
-
-/// Where real traces are: WARMSET_TRACES, else shared/traces in a folder above the sources.
-std::filesystem::path traces() {
-  if (char const* const named = std::getenv("WARMSET_TRACES")) {
-    return named;
-  }
-  std::filesystem::path at = WARMSET_SOURCE_DIR;
-  for (; at.has_relative_path(); at = at.parent_path()) {
-    if (std::filesystem::exists(at / "shared/traces")) {
-      return at / "shared/traces";
-    }
-  }
-  return {};
-}
-
-/// The bytes of a zstd file; empty where there is none or no zstd.
-std::vector<std::byte> unpacked(std::filesystem::path const& file) {
-  std::vector<std::byte> out;
-#if defined(WARMSET_HAS_ZSTD)
-  std::ifstream in{file, std::ios::binary};
-  std::string const packed{std::istreambuf_iterator<char>{in}, {}};
-  if (packed.empty()) {
-    return out;
-  }
-  ZSTD_DCtx* const context = ZSTD_createDCtx();
-  ZSTD_inBuffer from{packed.data(), packed.size(), 0};
-  while (from.pos < from.size) {
-    std::size_t const had = out.size();
-    out.resize(had + (1u << 20));
-    ZSTD_outBuffer to{out.data() + had, 1u << 20, 0};
-    std::size_t const more = ZSTD_decompressStream(context, &to, &from);
-    out.resize(had + to.pos);
-    if (ZSTD_isError(more) != 0) {
-      out.clear();
-      break;
-    }
-  }
-  ZSTD_freeDCtx(context);
-#else
-  (void)file;
-#endif
-  return out;
-}
 
 }  // namespace
 
@@ -181,7 +134,7 @@ TEST_CASE("R22 frequency beats recency on a trace of low reuse") {
     cache<plain<Score>, move::immediate> c{recording.geometry(), budget::of_slots(slots)};
     u64 events = 0;
     for (auto const& block : recording.blocks()) {
-      for (u64 step = 0; step < block.n_steps && events < 400'000; ++step) {
+      for (u64 step = 0; step < block.n_steps && events < (slow_build ? 60'000u : 400'000u); ++step) {
         for (u32 row = 0; row < block.n_rows; ++row, ++events) {
           auto const e = recording.at(block, step, row);
           (void)c.step(e.layer, e.ids);
@@ -211,7 +164,7 @@ TEST_CASE("R47 a floor keeps every layer of a shared pool alive") {
     auto const run = [&](auto& play) {
       play.audits = false;
       dice random{47};
-      for (u32 token = 0; token < 150; ++token) {
+      for (u32 token = 0; token < (slow_build ? 50u : 150u); ++token) {
         for (u32 layer = 0; layer < layers; ++layer) {
           // four busy layers take ten steps for each of the others, over all their experts
           for (u32 i = 0; i < (layer < 4 ? 10u : 1u); ++i) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What becomes of slots: failures, overflow, capacity, storage, odd ids.
 
+#include <span>
+
 #include "play.hpp"
 
 namespace warmset::scenario {

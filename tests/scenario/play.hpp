@@ -14,6 +14,7 @@
 #include <warmset/table/bundles.hpp>
 
 #include "kit/probe.hpp"
+#include "support/dice.hpp"
 
 namespace warmset::scenario {
 
@@ -527,18 +528,7 @@ inline void set_clocks(player& play, u32 tick) {
   play.layer().tick = tick;
 }
 
-/// A small reproducible source of numbers.
-class dice {
- public:
-  explicit dice(u64 seed) noexcept : state_(seed * 2 + 1) {}
-  u32 below(u32 n) noexcept {
-    state_ = state_ * 6364136223846793005ull + 1442695040888963407ull;
-    return static_cast<u32>((state_ >> 33) % n);
-  }
-
- private:
-  u64 state_;
-};
+using warmset_test::dice;
 
 /// The counting scores of the library.
 template <class F>

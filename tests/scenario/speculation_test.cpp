@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What predictions may do to residents: faults of guards and of speculative entry points.
 
+#include <span>
+
 #include <warmset/concurrent.hpp>
 
 #include "play.hpp"
