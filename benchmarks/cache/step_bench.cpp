@@ -3,6 +3,8 @@
 // What one demand look-up costs, all of settle, plan, commit, move and fold, on the decode steps of a real
 // trace, beside the cache that an engine welds for itself. Compare within one run: the ratio is the figure.
 
+#include <span>
+
 #include <benchmark/benchmark.h>
 
 #include <warmset/warmset.hpp>

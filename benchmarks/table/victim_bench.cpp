@@ -43,7 +43,7 @@ class pool {
     next_ = next_ + 1 == n_experts_ ? 0 : next_ + 1;
     auto const& view = table_.view();
     outcome out{};
-    plan_demand<Policy>(one_lane{}, table_.reading(), step_input{0, phase::decode, 0}, &id, 1u, *work_, *plan_);
+    plan_demand<Policy>(one_lane{}, table_.view(), step_input{0, phase::decode, 0}, &id, 1u, *work_, *plan_);
     (void)commit<Policy>(one_lane{}, view, *plan_, out);
     u32 const slot = plan_->loads[0].slot;
     arrivals_[slot] = arrival::word(view.generation(slot), transfer::arrived);
@@ -51,7 +51,7 @@ class pool {
     benchmark::DoNotOptimize(out);
   }
 
-  table_reader<Policy> const& reading() { return table_.reading(); }
+  table_reader<Policy> const& reading() { return table_.view(); }
 
  private:
   u32 n_experts_;
