@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <span>
 #include <string>
 #include <thread>
 #include <utility>
@@ -14,6 +16,8 @@
 #include <warmset/table/bundles.hpp>
 
 #include "support/count_allocations.hpp"
+#include "support/errors.hpp"
+#include "support/whole_cache.hpp"
 
 namespace warmset {
 namespace {
@@ -47,25 +51,8 @@ void land(Cache& c) {
   c.settle();
 }
 
-template <class Cache>
-void require_sound(Cache& c) {
-  if (audit_result const a = c.audit(); !a) {
-    FAIL(name_of(a.broken) << " at " << a.where);
-  }
-  if (law_result const l = check_laws(c.observer().total(), c.slot_counts()); !l) {
-    FAIL(name_of(l.broken) << ": " << l.left << " against " << l.right);
-  }
-}
-
-template <class Cache>
-std::vector<unsigned char> bytes_of(Cache& c) {
-  std::vector<unsigned char> all;
-  for (auto const& pool : c.pools()) {
-    auto const* const from = static_cast<unsigned char const*>(pool.block());
-    all.insert(all.end(), from, from + pool.block_bytes());
-  }
-  return all;
-}
+using warmset_test::bytes_of;
+using warmset_test::require_sound;
 
 /// What the bank allocations of a cache come to.
 template <class Cache>
@@ -79,17 +66,9 @@ u64 bank_bytes(Cache& c, u64 tail = 0) {
 
 template <class Policy = default_policy>
 std::string refusal(geometry model, budget size, tuning numbers = Policy::numbers) {
-  try {
-    cache<Policy> c{std::move(model), size, numbers};
-  } catch (config_error const& e) {
-    return e.what();
-  }
-  return "";
+  return warmset_test::error_of([&] { cache<Policy> c{std::move(model), size, numbers}; });
 }
-
-bool mentions(std::string const& text, char const* part) {
-  return text.find(part) != std::string::npos;
-}
+using warmset_test::mentions;
 
 }  // namespace
 
@@ -405,6 +384,79 @@ TEST_CASE("advise takes hints of any layers") {
   id_list const used{3};
   CHECK(c.step(layer_id{0}, ids_of{used}).how[0] == access_kind::first_use);
   CHECK(c.observer().total().used().value == 1);
+  require_sound(c);
+}
+
+TEST_CASE("B89 cache: hints in prefill are dropped unless the tuning takes them") {
+  constexpr u32 in_prefill = static_cast<u32>(reason::in_prefill), spec = static_cast<u32>(intent::speculative);
+  CHECK(speculating::numbers.prefill_hints == 0);
+  id_list const ids{3, 4};
+  hint const hints[] = {{layer_id{1}, 5, 0, 9}, {layer_id{9}, 5, 0, 9}, {layer_id{1}, 6, 1, 9}};
+  for (u32 const most : {0u, 1u, 9u}) {
+    cache<speculating> c{small(), budget::of_slots(4), tuning{.speculative_slots = 2, .prefill_hints = most}};
+    auto const before = bytes_of(c);
+    CHECK(c.may_advise(layer_id{0}, phase::prefill).why == (most == 0 ? reason::in_prefill : reason::none));
+    CHECK(c.may_advise(layer_id{0}));
+    CHECK(c.advise(layer_id{0}, ids_of{ids}, u32_max, 1, phase::prefill) == std::min(most, 2u));
+    c.advise(std::span<hint const>{hints}, phase::prefill);
+    require_sound(c);
+    total_counters const prefill = c.observer().total(phase::prefill);
+    CHECK(prefill.hints_offered.value == 4);
+    CHECK(prefill.hints_dropped[in_prefill].value == (most == 0 ? 4 : 0));
+    CHECK(prefill.hints_dropped[static_cast<u32>(reason::limited)].value == (most == 1 ? 1 : 0));
+    CHECK(prefill.issued[spec].value == (most == 0 ? 0 : std::min(most, 2u) + 2));
+    CHECK(c.observer().total(phase::decode).hints_offered.value == 0);
+    CHECK(c.observer().total(phase::decode).issued[spec].value == 0);
+    if (most == 0) {
+      CHECK((bytes_of(c) == before));  // and decode takes the same hints
+      CHECK(c.advise(layer_id{0}, ids_of{ids}) == 2);
+      CHECK(c.observer().total(phase::decode).hints_offered.value == 2);
+    }
+    land(c);
+    require_sound(c);
+  }
+  concurrent<cache<speculating>> locked{small(), budget::of_slots(4)};
+  CHECK(locked.advise(layer_id{0}, ids_of{ids}, u32_max, 1, phase::prefill) == 0);
+  CHECK(locked.advise(layer_id{0}, ids_of{ids}) == 1);
+  locked.with([](auto& c) {
+    CHECK(c.observer().total(phase::prefill).hints_dropped[in_prefill].value == 2);
+    require_sound(c);
+  });
+  cache<off> none;
+  CHECK(none.advise(layer_id{0}, ids_of{ids}, u32_max, 1, phase::prefill) == 0);
+}
+
+TEST_CASE("settle counts in the phase of the pool's last step") {
+  cache<speculating> c{small(), budget::of_slots(4), tuning{.speculative_slots = 2}};
+  constexpr u32 demand = static_cast<u32>(intent::demand), spec = static_cast<u32>(intent::speculative);
+  auto const arrived = [&](phase p, u32 by) { return c.observer().total(p).arrived[by].value; };
+  auto const publish = [&] {
+    for (u32 pool = 0; pool < 2; ++pool) {
+      for (u32 slot = 0; slot < 4; ++slot) {
+        (void)c.backend().arrived(pool, slot_id{slot});
+      }
+    }
+  };
+  id_list const two{1, 2}, one{3}, hinted{5}, wide{0, 1, 2, 3, 4, 5, 6, 7};
+  CHECK(c.advise(layer_id{0}, ids_of{hinted}) == 1);
+  land(c);  // no step yet
+  CHECK(arrived(phase::decode, spec) == 1);
+  (void)c.step(layer_id{0}, ids_of{two}, phase::prefill);
+  (void)c.step(layer_id{1}, ids_of{one});
+  (void)c.plan(layer_id{1}, ids_of{two}, phase::prefill);  // leaves no trace
+  land(c);
+  CHECK(arrived(phase::prefill, demand) == 2);
+  CHECK(arrived(phase::decode, demand) == 1);
+  (void)c.step(layer_id{0}, ids_of{one}, phase::prefill);
+  publish();
+  (void)c.advise(layer_id{0}, ids_of{hinted});  // takes it in
+  CHECK(arrived(phase::prefill, demand) == 3);
+  (void)c.step(layer_id{1}, ids_of{two});
+  CHECK(c.step(layer_id{1}, ids_of{wide}, phase::prefill).kind == plan_kind::overflow);
+  publish();
+  REQUIRE(c.pin({layer_id{1}, expert_id{1}}));  // upkeep, too
+  CHECK(arrived(phase::prefill, demand) == 5);
+  CHECK(arrived(phase::decode, demand) == 1);
   require_sound(c);
 }
 
