@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <span>
 #include <vector>
 
+#include "gate/always.hpp"
+#include "gate/result.hpp"
 #include "move/external.hpp"
+#include "move/scratch_flights.hpp"
 #include "observe/observer.hpp"
 #include "table/table.hpp"
 
@@ -33,13 +35,13 @@ struct budget_report {
 /// The last decision as an engine reads it. The spans live until the cache's next call.
 struct step_view {
   plan_kind kind;
-  reason why;                       ///< of a refusal: `unknown_layer`
+  reason why;                       ///< of a refusal: `unknown_layer`, or what the gate says
   u32 n_waves;                      ///< passes through scratch; 0 = everything has its slot
-  std::span<u32 const> experts;     ///< distinct, in order of last occurrence
-  std::span<u32 const> slots;       ///< one per expert; local to the pool, scratch from its n_slots on
-  std::span<access_kind const> how;  ///< one per expert
-  std::span<u32 const> waves;       ///< meaningful for declined and overflow_miss
-  std::span<planned_load const> loads;  ///< ascending expert index
+  array_view<u32 const> experts;     ///< distinct, in order of last occurrence
+  array_view<u32 const> slots;       ///< one per expert; local to the pool, scratch from its n_slots on
+  array_view<access_kind const> how;  ///< one per expert
+  array_view<u32 const> waves;       ///< meaningful for declined and overflow_miss
+  array_view<planned_load const> loads;  ///< ascending expert index
 
   /// The expert's slot, or no_slot where this step did not ask for it. O(distinct experts).
   slot_id slot_of(expert_id expert) const noexcept {
@@ -52,19 +54,48 @@ struct step_view {
   }
 };
 
+namespace detail {
+template <class Policy, class Gate>
+consteval bool may_hint() {
+  if constexpr (is_off<Policy>) {
+    return true;
+  } else {
+    return !speculates<Policy> || static_cast<bool>(Gate::speculates);
+  }
+}
+}  // namespace detail
+
+/// How the transfers of one wave through scratch stand.
+struct wave_report {
+  reason why = reason::none;  ///< out_of_range: no such wave; in_flight: its slots are still being filled for another
+  u32 arrived = 0;
+  u32 failed = 0;  ///< `start_wave` of the same wave brings these again
+  u32 in_flight = 0;
+
+  /// Whether the wave has been started and all of it can be read.
+  constexpr bool ready() const noexcept { return arrived != 0 && failed == 0 && in_flight == 0; }
+};
+
 /// The expert cache of one (context, device): pools of slots, a backend that fills them, an observer.
 ///
 /// Every operation is enter, settle, plan, commit, move, fold, in this order, on the calling thread; none
 /// allocates, locks, throws or waits for a device after construction. One owner thread; `concurrent`
 /// (concurrent.hpp) adds a lock.
 ///
+/// Demand, hints, worker and upkeep ask one gate before they look at a pool's table. What it refuses changes
+/// nothing: a step is of kind `refused`, with the reason and no expert, and the engine goes its stock way; each
+/// hint is counted under the reason.
+///
 /// The constructor throws config_error where the composition cannot work with these numbers, and bad_alloc.
 template <class Policy = default_policy, class Backend = move::external,
-          class Observer = observe::counting>
+          class Observer = observe::counting, class Gate = gate::always>
   requires(is_off<Policy> || checked_bundle<Policy>)
 class cache {
   static_assert(move_backend<Backend>, "the backend must satisfy move_backend");
   static_assert(cache_observer<Observer>, "the observer must satisfy cache_observer");
+  static_assert(cache_gate<Gate>, "the gate must satisfy cache_gate");
+  static_assert(detail::may_hint<Policy, Gate>(),
+                "the bundle takes hints and the gate's holder cannot speculate: choose the predictor none or a holder that speculates");
 
  public:
   using policy = Policy;
@@ -72,14 +103,25 @@ class cache {
   static constexpr bool enabled = true;
 
   cache(geometry model, budget size, tuning numbers = Policy::numbers, Backend backend = {},
-        Observer observer = {})
+        Observer observer = {}, Gate gate = {})
       : model_(static_cast<geometry&&>(model)),
         backend_(static_cast<Backend&&>(backend)),
-        observer_(static_cast<Observer&&>(observer)) {
+        observer_(static_cast<Observer&&>(observer)),
+        gate_(static_cast<Gate&&>(gate)),
+        prefill_hints_(numbers.prefill_hints) {
     make_pools(size, numbers);
-    backend_.open(model_, sites_);
+    last_phase_ = fixed_array<phase>(pools_.size());
+    for (phase& p : last_phase_) {
+      p = phase::decode;
+    }
+    gate_.open(static_cast<u32>(pools_.size()));
+    for (u32 pool = 0; pool < pools_.size(); ++pool) {
+      pools_[pool].view().header().epoch = gate_.epoch(pool);  // new tables are nobody's old ones
+    }
+    backend_.open(model_, sites());
     observer_.open(model_);
-    orders_.resize(Policy::max_experts);
+    orders_ = fixed_array<transfer_order>(Policy::max_experts);
+    last_step_.experts = fixed_array<u32>(keeps_last_step ? Policy::max_experts : 0);
   }
 
   cache(cache const&) = delete;
@@ -95,52 +137,50 @@ class cache {
   /// @param ids  routed ids of the layer, in token order; negative ones are padding
   /// @return the decision. `overflow`: nothing was committed; residents are read in place, the others go
   ///         through scratch in n_waves calls of `start_wave`. `busy`: nothing was decided, a lease must end.
-  template <class Id>
-  step_view step(layer_id layer, std::span<Id const> ids, phase p = phase::decode) noexcept {
-    step_view const decided = plan(layer, ids, p);
-    if (decided.kind == plan_kind::step) {
-      (void)commit();
-    } else if (planned_layer_ != no_layer) {
-      record_uncommitted<Policy>(plan_, observer_.record(planned_layer_, p));
-      finish(p);
-    }
+  ///         `refused`: the gate says no, for the reason in `why`.
+  template <id_range Ids>
+  step_view step(layer_id layer, Ids const& ids, phase p = phase::decode) noexcept {
+    return step(layer, ids, step_facts{p});
+  }
+  template <id_range Ids>
+  step_view step(layer_id layer, Ids const& ids, step_facts const& facts) noexcept {
+    entry const inside = enter(layer, gate::purpose::demand);
+    step_view const decided = step_inside(inside, ids, facts);
+    leave(inside);
     return decided;
   }
 
   /// Decides a step and changes nothing but what settle takes in. Not committing it leaves no trace.
-  template <class Id>
-  step_view plan(layer_id layer, std::span<Id const> ids, phase p = phase::decode) noexcept {
-    u32 const index = enter(layer);
-    planned_layer_ = index;
-    if (index == no_layer) {
-      return {plan_kind::empty, reason::unknown_layer, 0, {}, {}, {}, {}, {}};
-    }
-    place const& at = places_[index];
-    settle_pool(at.pool, index, p);
-    plan_demand<Policy>(one_lane{}, pools_[at.pool].reading(), step_input{at.row, p, model_tick_},
-                        ids.data(), static_cast<u32>(ids.size()), workspace_, plan_);
-    return view_of_plan();
+  template <id_range Ids>
+  step_view plan(layer_id layer, Ids const& ids, phase p = phase::decode) noexcept {
+    return plan(layer, ids, step_facts{p});
+  }
+  template <id_range Ids>
+  step_view plan(layer_id layer, Ids const& ids, step_facts const& facts) noexcept {
+    entry const inside = enter(layer, gate::purpose::demand);
+    step_view const decided = plan_inside(inside, ids, facts);
+    leave(inside);
+    return decided;
   }
 
   /// Carries out the last plan and starts its loads. Refused with `stale_plan` where the table has changed
-  /// since, and with `not_committable` where there is nothing to commit; the table is then unchanged.
+  /// since, with `not_committable` where there is nothing to commit, and with what the gate says, such as
+  /// `stale_epoch` where the group changed hands since; the table is then unchanged.
   status commit() noexcept {
     if (planned_layer_ == no_layer) {
       return {reason::not_committable};
     }
-    place const& at = places_[planned_layer_];
-    status const result = warmset::commit<Policy>(one_lane{}, pools_[at.pool].view(), plan_,
-                                                  observer_.record(planned_layer_, plan_.in_phase));
-    if (result) {
-      model_tick_ += plan_.for_intent == intent::demand ? plan_.n : 0;
-      start_loads(at.pool);
-      finish(plan_.in_phase);
+    u32 const pool = places_[planned_layer_].pool;
+    if (gate::pass const may = gate_.enter(pool, planned_epoch_, gate::purpose::upkeep); !may) {
+      return {may.why};
     }
+    status const result = commit_inside();
+    gate_.leave(pool);
     return result;
   }
 
   /// The slots of one step, held until it is released or destroyed: none of them is evicted, reused or
-  /// handed out again. Movable. It must not outlive the cache.
+  /// handed out again, and the group does not change hands. Movable. It must not outlive the cache.
   class lease {
    public:
     lease() = default;
@@ -154,10 +194,10 @@ class cache {
     }
     ~lease() { release(); }
 
-    /// Whether the step has been decided; false = busy or unknown layer, and `view().why` or kind says so.
+    /// Whether the step has been decided; false = busy, refused or unknown layer: `view().kind` and `why` say.
     explicit operator bool() const noexcept { return owner_ != nullptr; }
     step_view const& view() const noexcept { return view_; }
-    std::span<u32 const> slots() const noexcept { return {slots_, n_}; }
+    array_view<u32 const> slots() const noexcept { return {slots_, n_}; }
 
     /// Ends the lease: the readers are done.
     void release() noexcept {
@@ -190,34 +230,57 @@ class cache {
   };
 
   /// `step`, and a lease on its slots.
-  template <class Id>
-  lease demand(layer_id layer, std::span<Id const> ids, phase p = phase::decode) noexcept {
+  template <id_range Ids>
+  lease demand(layer_id layer, Ids const& ids, phase p = phase::decode) noexcept {
+    return demand(layer, ids, step_facts{p});
+  }
+  template <id_range Ids>
+  lease demand(layer_id layer, Ids const& ids, step_facts const& facts) noexcept {
     lease result;
-    result.view_ = step(layer, ids, p);
+    entry const inside = enter(layer, gate::purpose::demand);
+    result.view_ = step_inside(inside, ids, facts);
     plan_kind const kind = result.view_.kind;
     if (kind == plan_kind::step || kind == plan_kind::overflow) {
       u32 const pool = places_[planned_layer_].pool;
       acquire<Policy>(pools_[pool].view(), plan_);
       result.n_ = leased_slots<Policy>(pools_[pool].view(), plan_, result.slots_);
       result.pool_ = pool;
-      result.phase_ = p;
-      result.owner_ = this;
+      result.phase_ = facts.in_phase;
+      result.owner_ = this;  // and stays inside until it is released
+    } else {
+      leave(inside);
     }
     return result;
   }
 
   /// Starts the transfers of one wave of the last step into scratch: its declined or overflowing experts.
-  /// The readers of the wave before must be done.
-  void start_wave(u32 wave) noexcept {
-    if (planned_layer_ == no_layer) {
-      return;
+  /// The readers of the wave before must be done. Called again for the wave that was started last, it brings
+  /// again what has failed, under the same generation. Commits nothing.
+  ///
+  /// @return how the wave stands now. With `in_flight` or `out_of_range` nothing was started
+  wave_report start_wave(u32 wave) noexcept {
+    backend_.poll();
+    settle_scratch();
+    if (planned_layer_ == no_layer || wave >= plan_.n_waves) {
+      return {reason::out_of_range};
     }
     place const& at = places_[planned_layer_];
     pool_site const& site = sites_[at.pool];
-    ++scratch_generation_;
+    auto const& view = pools_[at.pool].view();
+    u32 const* const words = backend_.arrivals(at.pool);
+    bool const again = wave == started_wave_;
+    for (u32 i = 0; i < plan_.n && !again; ++i) {
+      if (is_of_wave(site, i, wave) && scratch_flights_.runs(scratch_index(view, plan_.slot[i] - site.n_slots))) {
+        scratch_generation_ = ++last_generation_;  // who waits all the same waits for what is never published
+        return {reason::in_flight};
+      }
+    }
+    started_wave_ = wave;
+    started_generation_ = again ? started_generation_ : ++last_generation_;
+    scratch_generation_ = started_generation_;
     u32 n = 0;
     for (u32 i = 0; i < plan_.n; ++i) {
-      if (plan_.slot[i] >= site.n_slots && plan_.wave[i] == wave) {
+      if (is_of_wave(site, i, wave) && (!again || wave_state(words[plan_.slot[i]]) == transfer::failed)) {
         transfer_order const order{slot_id{plan_.slot[i]},
                                    {site.layers[at.row], expert_id{plan_.expert[i]}},
                                    scratch_generation_};
@@ -228,12 +291,33 @@ class cache {
         orders_[place_of] = order;
       }
     }
-    backend_.start(at.pool, {orders_.data(), n});
+    if (n != 0) {
+      observer_.record(planned_layer_, plan_.in_phase).scratch_issued += n;
+      for (u32 j = 0; j < n; ++j) {
+        u32 const slot = orders_[j].slot.value;
+        scratch_flights_.add({scratch_index(view, slot - site.n_slots), at.pool, slot, scratch_generation_,
+                              planned_layer_, plan_.in_phase});
+      }
+      backend_.start(at.pool, {orders_.data(), n});
+      observer_.close(planned_layer_, plan_.in_phase);
+    }
+    return report_of(site, wave);
+  }
+
+  /// How the wave that was started last stands now; all zero for another one.
+  wave_report wave(u32 which) noexcept {
+    backend_.poll();
+    settle_scratch();
+    return planned_layer_ == no_layer || which != started_wave_
+               ? wave_report{}
+               : report_of(sites_[places_[planned_layer_].pool], which);
   }
 
   /// Sends the experts of the last step whose transfers have failed through scratch: their slots are free
-  /// again, and the step is served all the same. The view's slots change in place; the readers of the
-  /// step's own scratch must be done. Call it once the step's transfers have ended.
+  /// again, and the step is served all the same. They are a wave of their own, behind the step's: the view's
+  /// slots and waves change in place. The readers of the step's own scratch must be done. Call it once the
+  /// step's transfers have ended, and again for the rest where scratch did not suffice. Where the group may change
+  /// hands, a lease must hold the step: without one the gate is asked anew, and nothing is served if it refuses.
   ///
   /// @return how many transfers were started; those for which no scratch slot is free keep their old slot
   u32 serve_failed() noexcept {
@@ -243,9 +327,11 @@ class cache {
     place const& at = places_[planned_layer_];
     pool_site const& site = sites_[at.pool];
     auto const& view = pools_[at.pool].view();
+    if (!gate_.enter(at.pool, planned_epoch_, gate::purpose::continuation)) {
+      return 0;
+    }
     backend_.poll();
     settle_pool(at.pool, planned_layer_, plan_.in_phase);
-    ++scratch_generation_;
     u32 n = 0;
     u32 next = 0;
     for (u32 i = 0; i < plan_.n; ++i) {
@@ -253,55 +339,91 @@ class cache {
       if (plan_.slot[i] >= site.n_slots || (where & expert_word::slot_mask) == plan_.slot[i] + 1) {
         continue;  // in scratch already, or where the plan put it
       }
-      while (next < site.n_scratch && view.scratch_word(next) != 0) {
+      while (next < site.n_scratch &&
+             (view.scratch_word(next) != 0 || scratch_flights_.runs(scratch_index(view, next)))) {
         ++next;
       }
       if (next == site.n_scratch) {
         break;
       }
       plan_.slot[i] = site.n_slots + next++;
-      plan_.wave[i] = 0;
-      orders_[n++] = {slot_id{plan_.slot[i]},
-                      {site.layers[at.row], expert_id{plan_.expert[i]}},
-                      scratch_generation_};
+      plan_.wave[i] = plan_.n_waves;
+      ++n;
     }
-    backend_.start(at.pool, {orders_.data(), n});
+    if (n != 0) {
+      (void)start_wave(plan_.n_waves++);
+    }
+    gate_.leave(at.pool);
     return n;
   }
 
-  /// Generation under which the last wave's arrival words are published.
+  /// Generation under which the last wave's arrival words are published; of a wave that was refused none are.
   u32 scratch_generation() const noexcept { return scratch_generation_; }
 
   // ---- hints ----------------------------------------------------------------------------------------
 
   /// Offers predicted experts of one layer, surest first. May be dropped, never hurts: no score, tick or
-  /// step changes, and no byte that a demand gets. Every drop has a reason in the counters.
+  /// step changes, and no byte that a demand gets. Every drop has a reason in the counters. In prefill
+  /// speculation is off: all hints are dropped as `in_prefill` before the gate is asked, unless
+  /// `tuning::prefill_hints` says how many loads a batch may start there.
   ///
-  /// @param max_loads  what the permit allows
+  /// @param max_loads  a bound beside the permit's own
   /// @param ahead      the hints are for the layer's next step but (ahead - 1)
+  /// @param p          of the step from which the hints come: hints and loads are counted under it
   /// @return how many loads were started
-  template <class Id>
-  u32 advise(layer_id layer, std::span<Id const> experts, u32 max_loads = u32_max,
-             u32 ahead = 1) noexcept
+  template <id_range Ids>
+  u32 advise(layer_id layer, Ids const& experts, u32 max_loads = u32_max, u32 ahead = 1,
+             phase p = phase::decode) noexcept
     requires speculates<Policy>
   {
-    u32 const index = enter(layer);
-    planned_layer_ = index;
-    if (index == no_layer) {
+    u32 const n_ids = static_cast<u32>(experts.size());
+    u32 const most = most_loads_in(p);
+    if (most == 0) {
+      if (u32 const index = index_of(layer); index != no_layer) {
+        drop_hints(index, p, n_ids, reason::in_prefill);
+      }
       return 0;
     }
-    place const& at = places_[index];
-    settle_pool(at.pool, index, phase::decode);
+    entry const inside = enter(layer, gate::purpose::speculation);
+    planned_layer_ = inside ? inside.index : no_layer;
+    started_wave_ = u32_max;
+    if (!inside) {
+      if (inside.index != no_layer) {
+        drop_hints(inside.index, p, n_ids, inside.may.why);
+      }
+      return 0;
+    }
+    place const& at = places_[inside.index];
+    settle_pool(at.pool, inside.index, last_phase_[at.pool]);
     auto const& view = pools_[at.pool].view();
-    plan_speculative<Policy>(
-        one_lane{}, view,
-        speculation_input{at.row, view.layer(at.row).step + ahead, max_loads, model_tick_},
-        experts.data(), static_cast<u32>(experts.size()), workspace_, plan_);
-    return commit() ? plan_.n_loads : 0;
+    plan_speculative<Policy>(one_lane{}, view,
+                             speculation_input{at.row, view.layer(at.row).step + ahead,
+                                               min_of(most, min_of(max_loads, inside.may.max_loads)),
+                                               model_tick_, p},
+                             experts.data(), n_ids, workspace_, plan_);
+    status const result = commit_inside();
+    leave(inside);
+    return result ? plan_.n_loads : 0;
+  }
+
+  /// Whether hints for a layer would be taken at this moment: what a producer asks before it spends anything.
+  /// Refused with what the gate and its permit say, on a table of the group's epoch, and with `in_prefill`.
+  /// Nothing is entered or counted.
+  status may_advise(layer_id layer, phase p = phase::decode) const noexcept
+    requires speculates<Policy>
+  {
+    u32 const index = index_of(layer);
+    if (index == no_layer) {
+      return {reason::unknown_layer};
+    }
+    if (most_loads_in(p) == 0) {
+      return {reason::in_prefill};
+    }
+    return {gate_.look(places_[index].pool, gate::purpose::speculation).why};
   }
 
   /// Offers hints of any layers; runs of one layer are one batch.
-  void advise(std::span<hint const> hints) noexcept
+  void advise(array_view<hint const> hints, phase p = phase::decode) noexcept
     requires speculates<Policy>
   {
     routed_id batch[64];
@@ -311,18 +433,20 @@ class cache {
       for (; i < hints.size() && hints[i].layer == layer && n < 64; ++i) {
         batch[n++] = hints[i].expert;
       }
-      (void)advise(layer, std::span<routed_id const>{batch, n});
+      (void)advise(layer, array_view<routed_id const>{batch, n}, u32_max, 1, p);
     }
   }
 
   // ---- the mover's news, capacity, keeping -------------------------------------------------------------
 
-  /// Takes in what the backend has published, in all pools.
+  /// Takes in what the backend has published, in all pools that the gate lets in; the others' holder does. Goes on
+  /// behind a closing gate where a lease is held, since who holds it may wait for this. Counts in the phase of each
+  /// pool's last step.
   void settle() noexcept {
     backend_.poll();
-    for (u32 pool = 0; pool < pools_.size(); ++pool) {
-      settle_pool(pool, first_layer_of(pool), phase::decode);
-    }
+    (void)in_all_pools(gate::purpose::continuation, [&](u32 pool) {
+      settle_pool(pool, first_layer_of(pool), last_phase_[pool]);
+    });
   }
 
   /// Changes the capacity of the layer's pool within its reserved slots: see warmset::resize.
@@ -340,13 +464,14 @@ class cache {
     });
   }
 
-  /// Forgets all residency: the storage was allocated anew.
-  void invalidate() noexcept {
-    for (u32 pool = 0; pool < pools_.size(); ++pool) {
+  /// Forgets all residency: the storage was allocated anew. Pools that the gate refuses are their holder's to
+  /// invalidate; the result counts them as failed.
+  gate::result invalidate() noexcept {
+    return in_all_pools(gate::purpose::upkeep, [&](u32 pool) {
       outcome& out = observer_.record(first_layer_of(pool), phase::decode);
       warmset::invalidate<Policy>(pools_[pool].view(), u32_max, out);
       observer_.close(first_layer_of(pool), phase::decode);
-    }
+    });
   }
 
   /// Keeps an expert once it is resident; at least k unpinned slots must remain.
@@ -362,6 +487,7 @@ class cache {
   }
 
   // ---- looking --------------------------------------------------------------------------------------
+  // Of this side's tables: where another holder has the group, of what was handed over.
 
   /// Whether a step of n_tokens is certain not to overflow in this layer.
   bool fits(layer_id layer, u32 n_tokens) const noexcept {
@@ -382,11 +508,14 @@ class cache {
   geometry const& model() const noexcept { return model_; }
   budget_report const& effective_budget() const noexcept { return report_; }
   Backend& backend() noexcept { return backend_; }
+  Backend const& backend() const noexcept { return backend_; }
   Observer& observer() noexcept { return observer_; }
+  Gate& gate() noexcept { return gate_; }
+  Gate const& gate() const noexcept { return gate_; }
   plan_type const& last_plan() const noexcept { return plan_; }
-  std::span<pool_site const> sites() const noexcept { return sites_; }
-  std::span<table<Policy> const> pools() const noexcept { return pools_; }
-  std::span<table<Policy>> pools() noexcept { return pools_; }
+  array_view<pool_site const> sites() const noexcept { return {sites_.data(), sites_.size()}; }
+  array_view<table<Policy> const> pools() const noexcept { return pools_; }
+  array_view<table<Policy>> pools() noexcept { return pools_; }
   /// The pool that serves a layer, and the layer's row in it; false where the model has no such layer.
   bool find(layer_id layer, u32& pool, u32& row) const noexcept {
     u32 const index = index_of(layer);
@@ -416,6 +545,7 @@ class cache {
       sum.late_in_flight += c.late_in_flight;
       sum.resident_unused += c.resident_unused;
     }
+    sum.scratch_in_flight = scratch_flights_.running();
     return sum;
   }
 
@@ -423,21 +553,190 @@ class cache {
   struct place {
     u32 pool;
     u32 row;
+    layer_id layer;
   };
   static constexpr u32 no_layer = u32_max;
+  /// Whether another holder can ever have a group: not behind the empty gate.
+  static constexpr bool changes_hands = !std::is_same_v<Gate, gate::always>;
+  static constexpr bool keeps_last_step = [] {
+    if constexpr (contextual_score<typename Policy::score>) {
+      return static_cast<bool>(Policy::score::uses_previous_layer);
+    } else {
+      return false;
+    }
+  }();
 
   u32 index_of(layer_id layer) const noexcept {
     return layer.value < index_of_layer_.size() ? index_of_layer_[layer.value] : no_layer;
   }
-  /// First act of every operation: who may. Until the gate is built the owner thread always may.
-  u32 enter(layer_id layer) noexcept {
-    backend_.poll();
-    return index_of(layer);
+  /// An operation on one layer, if it may.
+  struct entry {
+    u32 index;  ///< of the layer, or no_layer
+    gate::pass may;
+    explicit operator bool() const noexcept { return may.why == reason::none; }
+  };
+  /// First act of every operation: who may, on the table as it is; and what has arrived.
+  entry enter(layer_id layer, gate::purpose what) noexcept {
+    u32 const index = index_of(layer);
+    if (index == no_layer) {
+      backend_.poll();
+      return {index, {reason::unknown_layer}};
+    }
+    u32 const pool = places_[index].pool;
+    gate::pass const may = gate_.enter(pool, epoch_of(pool), what);
+    if (may) {
+      backend_.poll();
+      if constexpr (changes_hands) {
+        // another holder may have counted on; equal otherwise
+        u32 const ticked = pools_[pool].view().header().model_tick;
+        model_tick_ = age_of(ticked, model_tick_) <= u32_max / 2 ? ticked : model_tick_;
+      }
+    }
+    return {index, may};
   }
+  void leave(entry const& inside) noexcept {
+    if (inside) {
+      gate_.leave(places_[inside.index].pool);
+    }
+  }
+  /// Does f(pool) in every pool that the gate lets in.
+  template <class F>
+  gate::result in_all_pools(gate::purpose what, F&& f) noexcept {
+    u32 const n = static_cast<u32>(pools_.size());
+    u32 ok = 0;
+    for (u32 pool = 0; pool < n; ++pool) {
+      if (gate_.enter(pool, epoch_of(pool), what)) {
+        f(pool);
+        gate_.leave(pool);
+        ++ok;
+      }
+    }
+    return gate::result::of(ok, n - ok);
+  }
+  /// The epoch's word in a pool's table: not to be read before the gate has let in.
+  u32 const& epoch_of(u32 pool) const noexcept { return pools_[pool].view().header().epoch; }
+  template <id_range Ids>
+  step_view step_inside(entry const& inside, Ids const& ids, step_facts const& facts) noexcept {
+    step_view const decided = plan_inside(inside, ids, facts);
+    if (decided.kind == plan_kind::step) {
+      (void)commit_inside();
+    } else if (planned_layer_ != no_layer) {
+      record_uncommitted<Policy>(plan_, observer_.record(planned_layer_, facts.in_phase));
+      remember_step();
+      finish(facts.in_phase);
+    }
+    return decided;
+  }
+
+  template <id_range Ids>
+  step_view plan_inside(entry const& inside, Ids const& ids, step_facts const& facts) noexcept {
+    u32 const index = inside.index;
+    planned_layer_ = inside ? index : no_layer;
+    started_wave_ = u32_max;
+    if (index == no_layer) {
+      return {plan_kind::empty, reason::unknown_layer, 0, {}, {}, {}, {}, {}};
+    }
+    if (!inside) {
+      last_step_.layer = no_layer - 1;  // the layer after it has nothing to follow
+      return {plan_kind::refused, inside.may.why, 0, {}, {}, {}, {}, {}};
+    }
+    place const& at = places_[index];
+    if constexpr (changes_hands) {
+      planned_epoch_ = epoch_of(at.pool);
+    }
+    step_input in{at.row, facts.in_phase, model_tick_};
+    if constexpr (contextual_score<typename Policy::score>) {
+      if (!facts.supplied.empty() && facts.supplied.size() != model_.layers()[index].n_experts) {
+        planned_layer_ = no_layer;
+        return {plan_kind::empty, reason::out_of_range, 0, {}, {}, {}, {}, {}};
+      }
+      in.supplied = facts.supplied.empty() ? nullptr : facts.supplied.data();
+      in.sequence = facts.sequence;
+      in.token = facts.token;
+      if (index == last_step_.layer + 1) {  // the layer before, of the same micro-batch
+        in.previous = last_step_.experts.data();
+        in.n_previous = last_step_.n;
+      }
+    }
+    settle_pool(at.pool, index, facts.in_phase);
+    plan_demand<Policy>(one_lane{}, pools_[at.pool].view(), in, ids.data(), static_cast<u32>(ids.size()),
+                        workspace_, plan_);
+    return view_of_plan();
+  }
+
+  /// Carries out the plan of the operation that is inside.
+  status commit_inside() noexcept {
+    place const& at = places_[planned_layer_];
+    transfer_order* const orders = orders_.data();
+    status const result = warmset::commit<Policy>(
+        one_lane{}, pools_[at.pool].view(), plan_, observer_.record(planned_layer_, plan_.in_phase),
+        [&](u32 j, planned_load load, u32 generation) {
+          orders[j] = {slot_id{load.slot}, {at.layer, expert_id{load.expert}}, generation};
+        });
+    if (result) {
+      model_tick_ += plan_.for_intent == intent::demand ? plan_.n : 0;
+      remember_step();
+      if (plan_.n_loads != 0) {
+        backend_.start(at.pool, {orders, plan_.n_loads});
+      }
+      finish(plan_.in_phase);
+    }
+    return result;
+  }
+
+  /// Counts a batch of hints that nobody may issue.
+  void drop_hints(u32 layer_index, phase p, u32 n, reason why) noexcept {
+    // what is no reason to drop a hint, such as `not_paying`, is a permit's
+    u32 const known = static_cast<u32>(static_cast<u32>(why) < n_drop_reasons ? why : reason::governed);
+    outcome& out = observer_.record(layer_index, p);
+    out.hints_offered += n;
+    out.hints_dropped[known] += n;
+    observer_.close(layer_index, p);
+  }
+  /// Loads that a batch of hints of this phase may start, whatever else bounds it.
+  u32 most_loads_in(phase p) const noexcept { return p == phase::prefill ? prefill_hints_ : u32_max; }
+
   table_reader<Policy> reader(u32 index) const noexcept { return pools_[places_[index].pool].view(); }
   u32 first_layer_of(u32 pool) const noexcept { return index_of(sites_[pool].layers.front()); }
 
+  // ---- scratch
+
+  bool is_of_wave(pool_site const& site, u32 i, u32 wave) const noexcept {
+    return plan_.slot[i] >= site.n_slots && plan_.wave[i] == wave;
+  }
+  /// Of a transfer of the wave that was started last; one that the backend did not take has failed.
+  transfer wave_state(u32 word) const noexcept {
+    return arrival::is_of(word, started_generation_) ? arrival::state(word) : transfer::failed;
+  }
+  wave_report report_of(pool_site const& site, u32 wave) const noexcept {
+    wave_report r;
+    u32 const* const words = backend_.arrivals(site.pool);
+    for (u32 i = 0; i < plan_.n; ++i) {
+      if (is_of_wave(site, i, wave)) {
+        transfer const state = wave_state(words[plan_.slot[i]]);
+        ++(state == transfer::arrived ? r.arrived : state == transfer::loading ? r.in_flight : r.failed);
+      }
+    }
+    return r;
+  }
+  /// A pool's scratch slot among those of all groups.
+  u32 scratch_index(table_writer<Policy> const& view, u32 i) const noexcept {
+    return static_cast<u32>(&view.scratch_word(i) - scratch_.data());
+  }
+  void settle_scratch() noexcept {
+    if (scratch_flights_.running() == 0) {
+      return;
+    }
+    scratch_flights_.take_in([this](u32 pool) { return backend_.arrivals(pool); },
+                             [this](auto const& flight, transfer how) {
+                               outcome& out = observer_.record(flight.layer_index, flight.in_phase);
+                               ++(how == transfer::arrived ? out.scratch_arrived : out.scratch_failed);
+                               observer_.close(flight.layer_index, flight.in_phase);
+                             });
+  }
+
   void settle_pool(u32 pool, u32 layer_index, phase p) noexcept {
+    settle_scratch();
     auto const& view = pools_[pool].view();
     if (view.header().in_flight == 0) {
       return;
@@ -449,19 +748,19 @@ class cache {
     warmset::settle<Policy>(one_lane{}, view, words, observer_.record(layer_index, p));
   }
 
-  void start_loads(u32 pool) noexcept {
-    u32 const n = plan_.n_loads;
-    if (n == 0) {
+  /// Keeps a step's phase, for what its transfers come to, and its set, for the next layer's contextual score.
+  void remember_step() noexcept {
+    if (plan_.for_intent != intent::demand) {
       return;
     }
-    auto const& view = pools_[pool].view();
-    layer_id const layer = sites_[pool].layers[plan_.row];
-    for (u32 j = 0; j < n; ++j) {
-      orders_[j] = {slot_id{plan_.loads[j].slot},
-                    {layer, expert_id{plan_.loads[j].expert}},
-                    view.generation(plan_.loads[j].slot)};
+    last_phase_[places_[planned_layer_].pool] = plan_.in_phase;
+    if constexpr (keeps_last_step) {
+      last_step_.layer = planned_layer_;
+      last_step_.n = plan_.n;
+      for (u32 i = 0; i < plan_.n; ++i) {
+        last_step_.experts[i] = plan_.expert[i];
+      }
     }
-    backend_.start(pool, {orders_.data(), n});
   }
 
   void finish(phase p) noexcept {
@@ -471,25 +770,28 @@ class cache {
     observer_.close(planned_layer_, p);
   }
 
-  void end_lease(u32 pool, std::span<u32 const> slots, phase p) noexcept {
+  void end_lease(u32 pool, array_view<u32 const> slots, phase p) noexcept {
     if constexpr (requires { observer_.on_release(pool, slots); }) {
       observer_.on_release(pool, slots);
     }
     release<Policy>(pools_[pool].view(), slots.data(), static_cast<u32>(slots.size()),
                     observer_.record(first_layer_of(pool), p));
     observer_.close(first_layer_of(pool), p);
+    gate_.leave(pool);
   }
 
   template <class F>
   status change(layer_id layer, F&& f) noexcept {
-    u32 const index = enter(layer);
-    if (index == no_layer) {
-      return {reason::unknown_layer};
+    entry const inside = enter(layer, gate::purpose::upkeep);
+    if (!inside) {
+      return {inside.may.why};
     }
-    settle_pool(places_[index].pool, index, phase::decode);
+    u32 const index = inside.index;
+    settle_pool(places_[index].pool, index, last_phase_[places_[index].pool]);
     status const result = f(pools_[places_[index].pool].view(), places_[index].row,
                             observer_.record(index, phase::decode));
     observer_.close(index, phase::decode);
+    leave(inside);
     return result;
   }
 
@@ -506,6 +808,8 @@ class cache {
 
   // ---- construction -----------------------------------------------------------------------------------
 
+  /// A template, so that only those who make a cache compile the vectors of groups.
+  template <class Group = geometry_group>
   void make_pools(budget size, tuning const& numbers) {
     std::vector<layer_geometry> const& layers = model_.layers();
     if (layers.empty()) {
@@ -518,18 +822,25 @@ class cache {
     if (last > geometry::max_layers) {
       throw config_error("layer ", last, " is beyond ", geometry::max_layers);
     }
-    index_of_layer_.assign(last + 1, no_layer);
-    places_.resize(layers.size());
+    index_of_layer_ = fixed_array<u32>(last + 1);
+    places_ = fixed_array<place>(layers.size());
+    for (u32& index : index_of_layer_) {
+      index = no_layer;
+    }
     for (u32 i = 0; i < layers.size(); ++i) {
       index_of_layer_[layers[i].layer.value] = i;
     }
 
-    std::vector<geometry_group> const groups = model_.groups();
+    std::vector<Group> const groups = model_.groups<Group>();
+    auto const scratch_of = [&](Group const& group) {
+      return numbers.scratch_slots != 0 ? numbers.scratch_slots : group.max_k;
+    };
     u64 fixed = 0;      // bytes of scratch, tails and alignment
+    u32 scratch_words = 0;
     u64 per_slot = 0;   // bytes of one slot in every layer
-    for (geometry_group const& group : groups) {
-      u64 const scratch = numbers.scratch_slots != 0 ? numbers.scratch_slots : group.max_k;
-      fixed += scratch * group.expert_bytes() +
+    for (Group const& group : groups) {
+      scratch_words += scratch_of(group);
+      fixed += u64{scratch_of(group)} * group.expert_bytes() +
                (backend_.tail_bytes() + group_layout::alignment) * group.bank_bytes.size();
       per_slot += group.expert_bytes() * group.layers.size();
     }
@@ -543,11 +854,13 @@ class cache {
       }
     }
     report_ = {size.bytes, 0, 0};
-    scratch_.resize(groups.size());
+    scratch_ = fixed_array<u32>(scratch_words);
+    scratch_flights_.open(scratch_words);
+    sites_ = fixed_array<pool_site>(Policy::pool::spans_layers ? groups.size() : layers.size());
+    u32* group_scratch = scratch_.data();
     for (u32 g = 0; g < groups.size(); ++g) {
-      geometry_group const& group = groups[g];
-      u32 const n_scratch = numbers.scratch_slots != 0 ? numbers.scratch_slots : group.max_k;
-      scratch_[g].assign(n_scratch, 0);
+      Group const& group = groups[g];
+      u32 const n_scratch = scratch_of(group);
       tuning own = numbers;
       own.scratch_slots = n_scratch;
       u32 first_slot = 0;
@@ -558,12 +871,12 @@ class cache {
         pool_site site{static_cast<u32>(pools_.size()), g, first_slot, sizes.reserved, 0, n_scratch, {}};
         for (u32 row = 0; row < rows.size(); ++row) {
           site.layers.push_back(rows[row].layer);
-          places_[index_of(rows[row].layer)] = {site.pool, row};
+          places_[index_of(rows[row].layer)] = {site.pool, row, rows[row].layer};
         }
         first_slot += sizes.reserved;
         report_.slots += sizes.capacity;
-        pools_.emplace_back(rows, sizes, own, scratch_[g].data());
-        sites_.push_back(static_cast<pool_site&&>(site));
+        pools_.emplace_back(rows, sizes, own, group_scratch);
+        sites_[site.pool] = static_cast<pool_site&&>(site);
       };
       std::vector<layer_geometry> rows;
       u64 all_experts = 0;
@@ -579,11 +892,12 @@ class cache {
           add_pool({row}, slots, reserved, row.n_experts);
         }
       }
-      for (std::size_t i = first_pool; i < sites_.size(); ++i) {
+      for (std::size_t i = first_pool; i < pools_.size(); ++i) {
         sites_[i].first_scratch = first_slot;
       }
+      group_scratch += n_scratch;
     }
-    for (group_layout const& layout : layouts_of(model_, sites_, backend_.tail_bytes())) {
+    for (group_layout const& layout : layouts_of(model_, sites(), backend_.tail_bytes())) {
       report_.effective_bytes += layout.bytes();
     }
   }
@@ -591,24 +905,38 @@ class cache {
   geometry model_;
   Backend backend_;
   Observer observer_;
-  std::vector<u32> index_of_layer_;        // by layer id
-  std::vector<place> places_;              // by layer index
-  std::vector<std::vector<u32>> scratch_;  // lease words, by group; shared by its pools
+  [[no_unique_address]] Gate gate_;
+  fixed_array<u32> index_of_layer_;  // by layer id
+  fixed_array<place> places_;        // by layer index
+  fixed_array<u32> scratch_;         // lease words, group after group; shared by a group's pools
   std::vector<table<Policy>> pools_;
-  std::vector<pool_site> sites_;
-  std::vector<transfer_order> orders_;
+  fixed_array<pool_site> sites_;
+  fixed_array<transfer_order> orders_;
   budget_report report_{};
+  struct last_step {
+    u32 layer = no_layer - 1;  ///< index; no layer follows it
+    u32 n = 0;
+    fixed_array<u32> experts;
+  };
+  last_step last_step_;  // of demand; where the score reads the layer before
+  fixed_array<phase> last_phase_;  // of demand, by pool; decode where there was none
+  u32 prefill_hints_;
   u32 planned_layer_ = no_layer;
+  u32 planned_epoch_ = 0;
   u32 model_tick_ = 0;
-  u32 scratch_generation_ = 0;
+  u32 last_generation_ = 0;     ///< of scratch
+  u32 scratch_generation_ = 0;  ///< of the last wave that was asked for
+  u32 started_generation_ = 0;  ///< of the last wave that was started
+  u32 started_wave_ = u32_max;  ///< of the last plan
+  move::detail::scratch_flights scratch_flights_;
   workspace_of<Policy> workspace_;
   plan_type plan_;
 };
 
-/// The cache that is switched off: no member, no allocation, no hook, no counter. `step`, `advise` and
-/// `settle` compile to nothing and decide nothing; `enabled` tells an engine to go its stock way.
-template <class Backend, class Observer>
-class cache<off, Backend, Observer> {
+/// The cache that is switched off: no member, no allocation, no hook, no counter. `step`, `advise`,
+/// `may_advise` and `settle` compile to nothing and decide nothing; `enabled` tells an engine to go its stock way.
+template <class Backend, class Observer, class Gate>
+class cache<off, Backend, Observer, Gate> {
  public:
   using policy = off;
   static constexpr bool enabled = false;
@@ -616,14 +944,15 @@ class cache<off, Backend, Observer> {
   template <class... Arguments>
   explicit constexpr cache(Arguments const&...) noexcept {}
 
-  template <class Id>
-  constexpr step_view step(layer_id, std::span<Id const>, phase = phase::decode) noexcept {
+  template <id_range Ids>
+  constexpr step_view step(layer_id, Ids const&, phase = phase::decode) noexcept {
     return {plan_kind::empty, reason::unsupported, 0, {}, {}, {}, {}, {}};
   }
-  template <class Id>
-  constexpr u32 advise(layer_id, std::span<Id const>, u32 = u32_max, u32 = 1) noexcept {
+  template <id_range Ids>
+  constexpr u32 advise(layer_id, Ids const&, u32 = u32_max, u32 = 1, phase = phase::decode) noexcept {
     return 0;
   }
+  constexpr status may_advise(layer_id, phase = phase::decode) const noexcept { return {reason::unsupported}; }
   constexpr void settle() noexcept {}
 };
 

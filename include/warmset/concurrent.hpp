@@ -26,8 +26,8 @@ class concurrent {
     plan_kind kind;
     u32 n;
   };
-  template <class Id>
-  answer step(layer_id layer, std::span<Id const> ids, std::span<u32> slots,
+  template <id_range Ids>
+  answer step(layer_id layer, Ids const& ids, array_view<u32> slots,
               phase p = phase::decode) noexcept {
     std::lock_guard const lock{mutex_};
     step_view const view = cache_.step(layer, ids, p);
@@ -37,11 +37,11 @@ class concurrent {
     return {view.kind, static_cast<u32>(view.slots.size())};
   }
 
-  template <class Id>
-  u32 advise(layer_id layer, std::span<Id const> experts, u32 max_loads = u32_max,
-             u32 ahead = 1) noexcept {
+  template <id_range Ids>
+  u32 advise(layer_id layer, Ids const& experts, u32 max_loads = u32_max, u32 ahead = 1,
+             phase p = phase::decode) noexcept {
     std::lock_guard const lock{mutex_};
-    return cache_.advise(layer, experts, max_loads, ahead);
+    return cache_.advise(layer, experts, max_loads, ahead, p);
   }
 
   void settle() noexcept {
