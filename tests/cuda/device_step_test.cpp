@@ -30,8 +30,11 @@ class host_pool {
         arrivals_(owner_.view().shape().n_slots),
         queue_(std::make_unique<queue>()),
         workspace_(std::make_unique<workspace_of<Policy>>()),
-        plan_(std::make_unique<plan_of<Policy>>()) {
-    table_shape const shape = owner_.view().shape();
+        plan_(std::make_unique<plan_of<Policy>>()),
+        view{const_cast<void*>(owner_.block()), owner_.parts(), owner_.view().shape(), arrivals_.data(), plan_.get(),
+             &out, queue_.get(), nullptr, source_.n_banks(), steps::piece_bytes,
+             steps::pieces_of(steps::odd_banks()), 0, owner_.view().shape().n_slots} {
+    table_shape const shape = view.shape;
     for (u32 bank = 0; bank < source_.n_banks(); ++bank) {
       std::vector<unsigned char const*>& from = pointers_.emplace_back();
       for (u32 row = 0; row < rows_.size(); ++row) {
@@ -43,9 +46,17 @@ class host_pool {
       unsigned char* const slots = memory_[bank].data();
       banks_.push_back({pointers_[bank].data(), slots, slots + shape.n_slots * source_.bytes(bank), source_.bytes(bank)});
     }
-    view = {const_cast<void*>(owner_.block()), &owner_.parts(), shape, arrivals_.data(), workspace_.get(), plan_.get(),
-            &out, queue_.get(), banks_.data(), source_.n_banks(), steps::piece_bytes,
-            steps::pieces_of(steps::odd_banks()), 0, shape.n_slots};
+    view.banks = banks_.data();
+  }
+
+  /// The next step, as the kernels of a graph carry it out.
+  template <lane_group Group>
+  void step(Group const& lanes, cuda::device_input in, std::vector<i32> const& ids, std::vector<i32>& slots) {
+    u32 const n = static_cast<u32>(ids.size());
+    if (!cuda::hits_on_device<Policy>(lanes, view, in, ids.data(), n, slots.data())) {
+      cuda::step_on_device<Policy>(lanes, view, in, ids.data(), n, slots.data(), *workspace_, *plan_);
+    }
+    cuda::learn_on_device<Policy>(lanes, view);
   }
 
   /// Carries the copies out with `n_workers`, one after the other.
@@ -74,9 +85,6 @@ class host_pool {
   u32 n_rows() const { return static_cast<u32>(rows_.size()); }
   u32 fault() const { return queue_->fault; }
 
-  cuda::pool_view<Policy> view;
-  outcome out{};
-
  private:
   using queue = cuda::fetch_queue<Policy::max_experts>;
   std::vector<layer_geometry> rows_;
@@ -89,6 +97,10 @@ class host_pool {
   std::vector<std::vector<unsigned char const*>> pointers_;
   std::vector<std::vector<unsigned char>> memory_;
   std::vector<cuda::bank_addresses> banks_;
+
+ public:
+  outcome out{};
+  cuda::pool_view<Policy> view;
 };
 
 template <class Policy, class Step>
@@ -135,8 +147,7 @@ using with_bytes = std::tuple<
 TEMPLATE_LIST_TEST_CASE("a step on the device fetches what it answers", "[cuda]", with_bytes) {
   check_steps<TestType>(
       [](auto& pool, cuda::device_input in, std::vector<i32> const& ids, std::vector<i32>& slots) {
-        cuda::step_on_device<TestType>(one_lane{}, pool.view, in, ids.data(), static_cast<u32>(ids.size()),
-                                       slots.data());
+        pool.step(one_lane{}, in, ids, slots);
       },
       2000);
 }
@@ -146,7 +157,7 @@ TEMPLATE_LIST_TEST_CASE("a step on the device by several lanes fetches what it a
   check_steps<TestType>(
       [&](auto& pool, cuda::device_input in, std::vector<i32> const& ids, std::vector<i32>& slots) {
         team.run([&](kit::thread_lanes lanes) {
-          cuda::step_on_device<TestType>(lanes, pool.view, in, ids.data(), static_cast<u32>(ids.size()), slots.data());
+          pool.step(lanes, in, ids, slots);
         });
       },
       60);
@@ -157,8 +168,7 @@ TEST_CASE("a step under another epoch commits nothing, comes from scratch and sa
   host_pool<policy> pool;
   auto const step = [&](std::vector<i32> const& ids, u32 epoch) {
     std::vector<i32> slots(ids.size(), -7);
-    cuda::step_on_device<policy>(one_lane{}, pool.view, {0, epoch, phase::decode}, ids.data(),
-                                 static_cast<u32>(ids.size()), slots.data());
+    pool.step(one_lane{}, {0, epoch, phase::decode}, ids, slots);
     pool.fetch(2);
     for (std::size_t i = 0; i < ids.size(); ++i) {
       CHECK(pool.has_bytes_of(0, ids[i], slots[i]));
@@ -184,8 +194,7 @@ TEST_CASE("a step that is wider than its graph may be is served and leaves a fau
   host_pool<policy> pool;
   std::vector<i32> const ids{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
   std::vector<i32> slots(ids.size());
-  cuda::step_on_device<policy>(one_lane{}, pool.view, {0, 0, phase::decode}, ids.data(),
-                               static_cast<u32>(ids.size()), slots.data());
+  pool.step(one_lane{}, {0, 0, phase::decode}, ids, slots);
   pool.fetch(3);
   for (std::size_t i = 0; i < ids.size(); ++i) {
     CHECK(pool.has_bytes_of(0, ids[i], slots[i]));

@@ -132,6 +132,7 @@ void check_graph() {
                                           counts.data() + 1);
     }
   }
+  REQUIRE(pools.join(stream));
   cudaGraph_t graph{};
   REQUIRE(cudaStreamEndCapture(stream, &graph) == cudaSuccess);
   cudaGraphExec_t ready{};

@@ -10,7 +10,7 @@ template <class Policy>
 void check_graph();  // graph.cu
 }
 
-TEMPLATE_TEST_CASE("one captured graph decides and fetches 1,000 steps of changing routes", "[cuda]",
+TEMPLATE_TEST_CASE("one captured graph decides and fetches 1,000 steps of changing routes", "[cuda][short]",
                    bundles::of<score::lru>, bundles::of<score::decayed_count>, bundles::of<score::successor<>>,
                    (bundles::of<score::lru, select::clock<1>>),
                    (bundles::admitted<bundles::of<score::lru>, admit::second_touch<8>>),

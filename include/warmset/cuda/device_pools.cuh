@@ -7,6 +7,7 @@
 #include "../core/geometry.hpp"
 #include "../move/backend.hpp"
 #include "../table/table.hpp"
+#include "branch.hpp"
 #include "kernels.cuh"
 #include "memory.hpp"
 
@@ -105,17 +106,32 @@ class device_pools {
   ///
   /// @param ids, slots  `n_ids` each, in device memory, at addresses that a graph may keep
   template <class Id>
-  status record(cudaStream_t stream, layer_id layer, Id const* ids, u32 n_ids, i32* slots) const {
+  status record(cudaStream_t stream, layer_id layer, Id const* ids, u32 n_ids, i32* slots, step_memory memory = {}) {
     std::size_t pool = 0;
     u32 row = 0;
     if (!find(layer, pool, row)) {
       return {cudaErrorInvalidValue};
     }
+    status joined = join(stream);
+    if (!joined) {
+      return joined;
+    }
     pool_view<Policy> const& view = pools_[pool].view;
-    plan_kernel<Policy, Id><<<1, detail::warp_size, 0, stream>>>(view, row, now_.data(), ids, n_ids, slots);
+    plan_kernel<Policy, Id><<<1, detail::warp_size, 0, stream>>>(view, row, now_.data(), ids, n_ids, slots, memory);
+    if constexpr (contextual_score<typename Policy::score>) {
+      status const forked = aside_.fork(stream);
+      if (!forked) {
+        return forked;
+      }
+      learn_kernel<Policy><<<1, detail::learn_threads, 0, aside_.stream()>>>(view);
+    }
     gather_kernel<Policy><<<options_.gather_blocks, detail::gather_threads, 0, stream>>>(view);
     return {cudaGetLastError()};
   }
+
+  /// Makes the stream wait for what the last `record` left to run beside it. Every `record` begins with it; whoever ends
+  /// a capture, or reads a table, calls it after the last one. Does not synchronise.
+  status join(cudaStream_t stream) { return aside_.join(stream); }
 
   /// The bank of a group: where index i of an answer lies at `i * bytes of one expert`.
   unsigned char* bank(u32 group, u32 bank) const {
@@ -138,9 +154,7 @@ class device_pools {
  private:
   struct device_pool {
     device_memory<unsigned char> block;
-    device_memory<components<Policy>> parts;
     device_memory<u32> arrivals;
-    device_memory<workspace_of<Policy>> workspace;
     device_memory<plan_of<Policy>> plan;
     device_memory<outcome> out;
     device_memory<fetch_queue<Policy::max_experts>> queue;
@@ -165,43 +179,39 @@ class device_pools {
     group_layout const& layout = layouts_[site.group];
     u32 const n_banks = layout.n_banks();
     std::size_t const n_rows = site.layers.size();
-    device_pool p{device_memory<unsigned char>(static_cast<std::size_t>(from.block_bytes())),
-                  device_memory<components<Policy>>(1),
-                  device_memory<u32>(site.n_words()),
-                  device_memory<workspace_of<Policy>>(1),
-                  device_memory<plan_of<Policy>>(1),
-                  device_memory<outcome>(1),
-                  device_memory<fetch_queue<Policy::max_experts>>(1),
-                  device_memory<unsigned char const*>(n_banks * n_rows),
-                  device_memory<bank_addresses>(n_banks),
-                  {},
-                  from.view().usable()};
+    device_memory<unsigned char> block(static_cast<std::size_t>(from.block_bytes()));
+    device_memory<u32> arrivals(site.n_words());
+    device_memory<plan_of<Policy>> plan(contextual_score<typename Policy::score> ? 1 : 0);
+    device_memory<outcome> out(1);
+    device_memory<fetch_queue<Policy::max_experts>> queue(1);
+    device_memory<unsigned char const*> source_of(n_banks * n_rows);
+    device_memory<bank_addresses> bank_of(n_banks);
     std::vector<unsigned char const*> sources;
     std::vector<bank_addresses> addresses;
     u32 n_pieces = 0;
     for (u32 bank = 0; bank < n_banks; ++bank) {
-      addresses.push_back({p.sources.data() + bank * n_rows, this->bank(site.group, bank) + site.first_slot * layout.stride(bank),
+      addresses.push_back({source_of.data() + bank * n_rows, this->bank(site.group, bank) + site.first_slot * layout.stride(bank),
                            this->bank(site.group, bank) + site.first_scratch * layout.stride(bank), layout.stride(bank)});
       n_pieces += static_cast<u32>(ceil_div(layout.stride(bank), u64{options_.piece_bytes}));
       for (layer_id layer : site.layers) {
         sources.push_back(source.bank(layer, bank));
       }
     }
-    components<Policy> const parts = from.parts();
-    detail::require(p.block.write(static_cast<unsigned char const*>(from.block()), p.block.size()).code, "a pool's block");
-    detail::require(p.parts.write(&parts, 1).code, "a pool's policy");
-    detail::require(p.sources.write(sources.data(), sources.size()).code, "a pool's sources");
-    detail::require(p.addresses.write(addresses.data(), addresses.size()).code, "a pool's banks");
-    p.view = {p.block.data(), p.parts.data(), from.view().shape(), p.arrivals.data(), p.workspace.data(), p.plan.data(),
-              p.out.data(), p.queue.data(), p.addresses.data(), n_banks, options_.piece_bytes, n_pieces,
-              site.first_slot, site.first_scratch};
-    pools_.push_back(std::move(p));
+    detail::require(block.write(static_cast<unsigned char const*>(from.block()), block.size()).code, "a pool's block");
+    detail::require(source_of.write(sources.data(), sources.size()).code, "a pool's sources");
+    detail::require(bank_of.write(addresses.data(), addresses.size()).code, "a pool's banks");
+    pool_view<Policy> const view{block.data(), from.parts(), from.view().shape(), arrivals.data(), plan.data(),
+                                 out.data(), queue.data(), bank_of.data(), n_banks, options_.piece_bytes, n_pieces,
+                                 site.first_slot, site.first_scratch};
+    pools_.push_back({std::move(block), std::move(arrivals), std::move(plan), std::move(out), std::move(queue),
+                      std::move(source_of), std::move(bank_of), view, from.view().usable()});
   }
 
   geometry model_;
   std::vector<pool_site> sites_;
   device_options options_;
   device_memory<launch_state> now_;
+  branch aside_;  // what learns while the stream goes on
   std::vector<group_layout> layouts_;
   std::vector<device_memory<unsigned char>> banks_;  // per group
   std::vector<device_pool> pools_;

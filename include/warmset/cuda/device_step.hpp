@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "../table/hits.hpp"
 #include "../table/plan_demand.hpp"
 #include "../table/settle.hpp"
 
@@ -29,6 +30,7 @@ template <u32 MaxExperts>
 struct fetch_queue {
   u32 n;
   u32 fault;  ///< step_fault, the first one since it was cleared
+  u32 learns;  ///< whether the last step left something to learn_on_device
   u32 left[MaxExperts];
   fetch_order order[MaxExperts];
 };
@@ -45,11 +47,10 @@ struct bank_addresses {
 template <checked_bundle Policy>
 struct pool_view {
   void* block;
-  components<Policy> const* parts;
+  components<Policy> parts;
   table_shape shape;
   u32* arrivals;  ///< [n_slots]
-  workspace_of<Policy>* workspace;
-  plan_of<Policy>* plan;
+  plan_of<Policy>* plan;  ///< the last step's, where a contextual score is to learn from it
   outcome* out;
   fetch_queue<Policy::max_experts>* queue;
   bank_addresses const* banks;
@@ -59,17 +60,23 @@ struct pool_view {
   u32 first_slot;     ///< index of slot 0 in the bank, which other pools share
   u32 first_scratch;  ///< index of the first scratch slot in the bank
 
-  WARMSET_HD table_writer<Policy> table() const noexcept { return {block, shape, parts}; }
+  /// Refers to the view, which must stay where it is.
+  WARMSET_HD table_writer<Policy> table() const noexcept { return {block, shape, &parts}; }
   WARMSET_HD u32 bank_index(u32 slot) const noexcept {
     return slot < shape.n_slots ? first_slot + slot : first_scratch + (slot - shape.n_slots);
   }
 };
 
-/// What a step is told besides its ids; behind pointers, since a graph's launches change it.
+/// What a step is told besides its ids. Contextual scores alone read what follows the phase.
 struct device_input {
   u32 row;
   u32 epoch;  ///< under which the graph was captured
   phase in_phase;
+  u32 sequence = 0;
+  u32 token = step_context::no_token;
+  u32 const* previous = nullptr;  ///< ids that the layer before demanded, in the memory of whoever runs the step
+  u32 n_previous = 0;
+  i32 const* supplied = nullptr;  ///< the engine's keys, one for each expert of the layer, there as well
 };
 
 namespace detail {
@@ -84,9 +91,8 @@ WARMSET_HD void note(pool_view<Policy> const& v, step_fault what) noexcept {
 /// Answers every routed id: the place of its expert in the bank, −1 for padding and ids out of range.
 template <class Policy, lane_group Group, class Id>
 WARMSET_HD void answer(Group const& g, pool_view<Policy> const& v, u32 n_experts, Id const* ids, u32 n_ids,
-                       i32* slots) {
-  plan_of<Policy> const& p = *v.plan;
-  u32* const place = v.workspace->position;
+                       plan_of<Policy> const& p, workspace_of<Policy>& w, i32* slots) {
+  u32* const place = w.position;
   g.for_each(p.n, [&](u32 i) { place[p.expert[i]] = i; });
   g.for_each(n_ids, [&](u32 j) {
     u32 const id = static_cast<u32>(ids[j]);
@@ -94,10 +100,22 @@ WARMSET_HD void answer(Group const& g, pool_view<Policy> const& v, u32 n_experts
   });
 }
 
+/// What commit tells of a load: it is to be fetched.
+template <class Policy>
+struct list_for_gather {
+  static constexpr bool by_any_lane = true;
+  pool_view<Policy> const& v;
+  u32 row;
+
+  WARMSET_HD void operator()(u32 j, planned_load load, u32 generation) const noexcept {
+    v.queue->order[j] = {row, load.expert, load.slot, generation};
+    v.arrivals[load.slot] = arrival::word(generation, transfer::loading);
+  }
+};
+
 /// Lists every distinct expert for scratch, in the order of the plan; nothing of the table is read or written.
 template <class Policy, lane_group Group>
-WARMSET_HD void fetch_all_into_scratch(Group const& g, pool_view<Policy> const& v, u32 row) {
-  plan_of<Policy>& p = *v.plan;
+WARMSET_HD void fetch_all_into_scratch(Group const& g, pool_view<Policy> const& v, u32 row, plan_of<Policy>& p) {
   u32 const n = min_of(p.n, v.shape.n_scratch);
   g.for_each(p.n, [&](u32 i) {
     p.slot[i] = v.shape.n_slots + min_of(i, v.shape.n_scratch - 1);
@@ -110,6 +128,31 @@ WARMSET_HD void fetch_all_into_scratch(Group const& g, pool_view<Policy> const& 
 
 }  // namespace detail
 
+namespace detail {
+
+template <class Policy>
+WARMSET_HD step_input as_step(device_input const& in, table_reader<Policy> const& t) noexcept {
+  return {in.row,   in.in_phase, t.header().model_tick, in.sequence,
+          in.token, in.previous, in.n_previous,         in.supplied};
+}
+
+}  // namespace detail
+
+/// Answers a step of nothing but hits, which is most of them, at a fraction of what step_on_device costs. Returns false
+/// where it is another one: then nothing has changed, and step_on_device decides it.
+template <class Policy, lane_group Group, class Id>
+WARMSET_HD bool hits_on_device(Group const& g, pool_view<Policy> const& v, device_input const& in, Id const* ids,
+                               u32 n_ids, i32* slots) {
+  table_writer<Policy> const t = v.table();
+  bool const is_mine = t.header().epoch == in.epoch;
+  return commit_hits<Policy>(g, t, detail::as_step<Policy>(in, t), ids, n_ids, *v.out, is_mine, [&](u32 i, u32 slot) {
+    slots[i] = static_cast<i32>(v.first_slot + slot);
+    if (i == 0) {
+      v.queue->n = 0;
+    }
+  });
+}
+
 /// Decides a demand step where its table lies, and lists what gather fetches. Between two steps of a pool the stream
 /// orders: whoever reads the slots of one step does so before the next begins, which is their lease.
 ///
@@ -120,42 +163,59 @@ WARMSET_HD void fetch_all_into_scratch(Group const& g, pool_view<Policy> const& 
 ///
 /// @param ids    `n_ids` routed ids, in the memory of whoever runs this
 /// @param slots  `n_ids` answers: the index in the bank of a slot or of a scratch slot; −1 where the id is none
+/// @param w, p   the caller's; a contextual score's plan is also what learn_on_device reads
+/// What a contextual score learns is left to learn_on_device, which nothing but the pool's next step waits for.
+///
 /// Complexity: that of settle, plan and commit, and O(ids).
 template <class Policy, lane_group Group, class Id>
 WARMSET_HD void step_on_device(Group const& g, pool_view<Policy> const& v, device_input const& in, Id const* ids,
-                               u32 n_ids, i32* slots) {
+                               u32 n_ids, i32* slots, workspace_of<Policy>& w, plan_of<Policy>& p) {
   table_writer<Policy> const t = v.table();
   table_reader<Policy> const reader = t;
   u32 const n_experts = t.layer(in.row).n_experts;
-  plan_of<Policy>& p = *v.plan;
   bool const mine = t.header().epoch == in.epoch;
   if (mine) {
     settle<Policy>(g, t, v.arrivals, *v.out);
   }
-  g.leader([&] { v.queue->n = 0; });
-  plan_demand<Policy>(g, reader, step_input{in.row, in.in_phase, t.header().model_tick}, ids, n_ids, *v.workspace, p);
+  g.leader([&] {
+    v.queue->n = 0;
+    v.queue->learns = 0;
+  });
+  plan_demand<Policy>(g, reader, detail::as_step<Policy>(in, reader), ids, n_ids, w, p);
   bool const decided = p.kind == plan_kind::step && p.n_waves <= 1;
   if (!mine || (!decided && p.kind != plan_kind::empty)) {
-    detail::fetch_all_into_scratch<Policy>(g, v, in.row);
+    detail::fetch_all_into_scratch<Policy>(g, v, in.row, p);
     g.leader([&] {
       detail::note(v, !mine                           ? step_fault::stale_epoch
                       : p.kind == plan_kind::overflow ? step_fault::overflow
                                                       : step_fault::busy);
     });
   } else if (decided) {
-    (void)commit<Policy>(g, t, p, *v.out, [&](u32 j, planned_load load, u32 generation) {
-      v.queue->order[j] = {in.row, load.expert, load.slot, generation};
-      v.arrivals[load.slot] = arrival::word(generation, transfer::loading);
-    });
+    (void)warmset::detail::commit_decisions<Policy>(g, t, p, *v.out, detail::list_for_gather<Policy>{v, in.row});
     u32 const n_declined = g.append_in_order(
         p.n_declined == 0 ? 0 : p.n, [&](u32 i) { return p.how[i] == access_kind::declined; },
         [&](u32 i, u32 at) { v.queue->order[p.n_loads + at] = {in.row, p.expert[i], p.slot[i], 0}; });
-    g.leader([&] { v.queue->n = p.n_loads + n_declined; });
+    g.leader([&] {
+      v.queue->n = p.n_loads + n_declined;
+      v.queue->learns = 1;
+    });
   } else {
     g.leader([&] { record_uncommitted<Policy>(p, *v.out); });
   }
-  detail::answer<Policy>(g, v, n_experts, ids, n_ids, slots);
+  detail::answer<Policy>(g, v, n_experts, ids, n_ids, p, w, slots);
   g.for_each(v.queue->n, [&](u32 j) { v.queue->left[j] = v.n_pieces; });
+}
+
+/// Lets a contextual score learn from the pool's last step: the last act of its commit. Reads the step's plan. Nothing
+/// for other scores.
+template <class Policy, lane_group Group>
+WARMSET_HD void learn_on_device(Group const& g, pool_view<Policy> const& v) {
+  if constexpr (contextual_score<typename Policy::score>) {
+    table_writer<Policy> const t = v.table();
+    if (v.queue->learns != 0) {
+      warmset::detail::learn<Policy>(g, t, *v.plan, warmset::detail::clocks_before<Policy>(t, *v.plan));
+    }
+  }
 }
 
 /// Fetches what the step listed: piece after piece of every bank, and after an expert's last piece its arrival word.

@@ -12,12 +12,22 @@ namespace warmset::inline v0::cuda {
 struct launch_state {
   u32 epoch;
   phase in_phase;
+  u32 sequence = 0;                    ///< read by contextual scores, like the token
+  u32 token = step_context::no_token;
+};
+
+/// What a contextual score reads besides, in device memory at addresses that a graph may keep; what there is not is null.
+struct step_memory {
+  u32 const* previous = nullptr;  ///< the ids that the layer before demanded
+  u32 n_previous = 0;
+  i32 const* supplied = nullptr;  ///< the engine's keys, one for each expert of the layer
 };
 
 namespace detail {
 
 inline constexpr u32 gather_threads = 512;
 inline constexpr u32 loads_in_flight = 4;
+inline constexpr u32 learn_threads = 128;
 
 struct alignas(16) sixteen_bytes {
   u32 word[4];
@@ -58,15 +68,78 @@ __device__ inline void copy_by_block(unsigned char* to, unsigned char const* fro
   }
 }
 
+/// Brings the experts and the slots of a row near, all lanes asking at once: a step that decides reads most of them, one
+/// behind the other. Returns a word that the caller must seem to use, or the compiler asks for nothing.
+template <class Policy>
+__device__ u32 bring_near(table_reader<Policy> const& t, u32 row) {
+  constexpr u32 sector = 32 / sizeof(u32);
+  u32 const lane = lane_in_warp();
+  auto const* const experts = reinterpret_cast<u32 const*>(&t.expert(t.index_of(row, 0)));
+  auto const* const slots = t.slot_words();
+  u32 const n_of_experts = t.layer(row).n_experts * static_cast<u32>(sizeof(expert_record) / sizeof(u32));
+  u32 const n_of_slots = t.size() * static_cast<u32>(sizeof(slot_record) / sizeof(u32));
+  constexpr u32 at_once = 8;
+  u32 seen = 0;
+  for (u32 i = lane * sector; i < max_of(n_of_slots, n_of_experts); i += at_once * warp_size * sector) {
+    u32 word[2 * at_once];
+#pragma unroll
+    for (u32 c = 0; c < at_once; ++c) {
+      u32 const at = i + c * warp_size * sector;
+      word[c] = at < n_of_slots ? slots[at] : 0;
+      word[at_once + c] = at < n_of_experts ? experts[at] : 0;
+    }
+#pragma unroll
+    for (u32 c = 0; c < 2 * at_once; ++c) {
+      seen ^= word[c];
+    }
+  }
+  return seen;
+}
+
 }  // namespace detail
 
 /// Decides the next step of one row of a pool and answers its ids. One warp. Source of the scheme: section 8 of this
 /// project's design, "device-directed".
 template <class Policy, class Id>
-__global__ void __launch_bounds__(32) plan_kernel(pool_view<Policy> v, u32 row, launch_state const* now, Id const* ids,
-                                                  u32 n_ids, i32* slots) {
+__global__ void __launch_bounds__(32) plan_kernel(__grid_constant__ pool_view<Policy> const v, u32 row,
+                                                  launch_state const* now, Id const* ids, u32 n_ids, i32* slots,
+                                                  step_memory memory) {
   require_device_callable<Policy, warp_lanes>();
-  step_on_device<Policy>(warp_lanes{}, v, device_input{row, now->epoch, now->in_phase}, ids, n_ids, slots);
+  static_assert(sizeof(plan_of<Policy>) + sizeof(workspace_of<Policy>) + (Policy::max_experts + 32) * sizeof(order_key) <=
+                    48 * 1024,
+                "a kernel plans in shared memory: max_experts of the bundle is too large for it");
+  __shared__ plan_of<Policy> plan;
+  __shared__ workspace_of<Policy> workspace;
+  __shared__ order_key keys[Policy::max_experts];
+  __shared__ order_key listed[detail::warp_size];
+  warp_lanes const lanes{keys, Policy::max_experts, listed};
+  device_input const in{row,        now->epoch,      now->in_phase,     now->sequence,
+                        now->token, memory.previous, memory.n_previous, memory.supplied};
+  if (hits_on_device<Policy>(lanes, v, in, ids, n_ids, slots)) {
+    return;
+  }
+  u32 const near = detail::bring_near<Policy>(v.table(), row);
+  lanes.for_each(Policy::max_experts, [&](u32 i) { workspace.seen[i] = 0; });
+  lanes.leader([&] {
+    workspace.stamp = 0;
+    workspace.position[0] = near;
+  });
+  step_on_device<Policy>(lanes, v, in, ids, n_ids, slots, workspace, plan);
+  if constexpr (contextual_score<typename Policy::score>) {
+    constexpr u32 n_words = sizeof plan / sizeof(u32);
+    static_assert(sizeof plan % sizeof(u32) == 0);
+    lanes.for_each(n_words, [&](u32 i) {
+      reinterpret_cast<u32*>(v.plan)[i] = reinterpret_cast<u32 const*>(&plan)[i];
+    });
+  }
+}
+
+/// Lets a contextual score learn from the last step of a pool, with all threads of a block.
+template <class Policy>
+__global__ void __launch_bounds__(detail::learn_threads) learn_kernel(__grid_constant__ pool_view<Policy> const v) {
+  require_device_callable<Policy, block_lanes>();
+  __shared__ block_words words;
+  learn_on_device<Policy>(block_lanes{words}, v);
 }
 
 /// Fetches what the plan listed, with a few blocks: more than eight of 512 threads add nothing on an H200 over PCIe 5.

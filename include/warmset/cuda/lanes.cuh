@@ -24,19 +24,43 @@ __device__ inline u32 lane_in_warp() noexcept {
   return threadIdx.x % warp_size;
 }
 
+/// a < b without a branch.
+__device__ inline bool is_below(order_key a, order_key b) noexcept {
+  __extension__ using wide = unsigned __int128;
+  return (wide{a.high} << 64 | a.low) < (wide{b.high} << 64 | b.low);
+}
+
 __device__ inline order_key smallest_of_warp(order_key key) noexcept {
+#if __CUDA_ARCH__ >= 800
+  // word after word, among the lanes that are still in
+  u32 const words[4] = {static_cast<u32>(key.high >> 32), static_cast<u32>(key.high), static_cast<u32>(key.low >> 32),
+                        static_cast<u32>(key.low)};
+  u32 smallest[4];
+  bool is_in = true;
+#pragma unroll
+  for (u32 i = 0; i < 4; ++i) {
+    smallest[i] = __reduce_min_sync(whole_warp, is_in ? words[i] : u32_max);
+    is_in = is_in && words[i] == smallest[i];
+  }
+  return {u64{smallest[0]} << 32 | smallest[1], u64{smallest[2]} << 32 | smallest[3]};
+#else
   for (u32 distance = warp_size / 2; distance != 0; distance /= 2) {
     lower(key, order_key{__shfl_xor_sync(whole_warp, key.high, static_cast<int>(distance)),
                          __shfl_xor_sync(whole_warp, key.low, static_cast<int>(distance))});
   }
   return key;
+#endif
 }
 
 __device__ inline u32 sum_of_warp(u32 mine) noexcept {
+#if __CUDA_ARCH__ >= 800
+  return __reduce_add_sync(whole_warp, mine);
+#else
   for (u32 distance = warp_size / 2; distance != 0; distance /= 2) {
     mine += __shfl_xor_sync(whole_warp, mine, static_cast<int>(distance));
   }
   return mine;
+#endif
 }
 
 /// What a thread of a warp appends, before it and in all.
@@ -52,8 +76,15 @@ __device__ inline warp_share share_of_warp(bool mine) noexcept {
 }  // namespace detail
 
 /// The 32 threads of one warp as a lane group. All of them must call every operation.
-struct warp_lanes {
+class warp_lanes {
+ public:
   static constexpr bool is_single = false;
+
+  warp_lanes() = default;
+  /// @param keys    room for `n_keys` keys in shared memory: what victims are looked for in at most
+  /// @param listed  room for 32 more
+  WARMSET_HD warp_lanes(order_key* keys, u32 n_keys, order_key* listed) noexcept
+      : keys_(keys), listed_(listed), n_keys_(n_keys) {}
 
   template <class F>
   WARMSET_HD void for_each(u32 n, F&& f) const {
@@ -83,9 +114,160 @@ struct warp_lanes {
 #endif
   }
 
+  /// detail::take_smallest in a constant number of passes, where the group was given room for n keys; `take` by any lane.
+  ///
+  /// The m-th smallest of the lanes' own smallest keys bounds the m smallest of all from above, and few keys lie below it:
+  /// those are ranked side by side.
+  template <class Key, class Take>
+  WARMSET_HD u32 take_smallest(u32 n, u32 m, Key&& key, Take&& take) const {
+#if defined(__CUDA_ARCH__)
+    if (m == 0) {
+      return 0;
+    }
+    __syncwarp();
+    u32 const lane = detail::lane_in_warp();
+    if (n > n_keys_ || m >= detail::warp_size) {
+      return take_one_by_one(n, m, key, take);
+    }
+    order_key mine = no_key;
+    constexpr u32 at_once = 4;
+    for (u32 base = lane; base < n; base += at_once * detail::warp_size) {
+      order_key k[at_once];
+#pragma unroll
+      for (u32 c = 0; c < at_once; ++c) {
+        k[c] = key(min_of(base + c * detail::warp_size, n - 1));
+      }
+#pragma unroll
+      for (u32 c = 0; c < at_once; ++c) {
+        u32 const i = base + c * detail::warp_size;
+        if (i < n) {
+          keys_[i] = k[c];
+          mine = detail::is_below(k[c], mine) ? k[c] : mine;
+        }
+      }
+    }
+    listed_[lane] = mine;
+    __syncwarp();
+    u32 rank = 0;
+#pragma unroll 8
+    for (u32 j = 0; j < detail::warp_size; ++j) {
+      rank += detail::is_below(listed_[j], mine) ? 1 : 0;
+    }
+    // lanes without a key share the last rank, so that with fewer than m keys among them the bound is no_key
+    unsigned const bounding = __ballot_sync(detail::whole_warp, rank == m - 1 && !(mine == no_key));
+    order_key const bound = bounding == 0 ? order_key{u64_max, u64_max} : listed_[__ffs(static_cast<int>(bounding)) - 1];
+    __syncwarp();
+    // a lane whose smallest lies above the bound has none; the list's order does not matter
+    u32 const count = detail::is_below(bound, mine) ? 0 : n;
+    u32 own = 0;
+    for (u32 i = lane; i < count; i += detail::warp_size) {
+      order_key const k = keys_[i];
+      own += !detail::is_below(bound, k) & !(k == no_key) ? 1 : 0;
+    }
+    u32 at = 0;
+    u32 found = 0;
+    if (__any_sync(detail::whole_warp, own > 1)) {
+      u32 sum = own;
+#pragma unroll
+      for (u32 distance = 1; distance < detail::warp_size; distance *= 2) {
+        u32 const before = __shfl_up_sync(detail::whole_warp, sum, distance);
+        sum += lane >= distance ? before : 0;
+      }
+      at = sum - own;
+      found = __shfl_sync(detail::whole_warp, sum, detail::warp_size - 1);
+    } else {
+      detail::warp_share const share = detail::share_of_warp(own != 0);
+      at = share.before;
+      found = share.all;
+    }
+    if (found > detail::warp_size) {
+      return take_one_by_one(n, m, key, take);
+    }
+    if (own == 1) {
+      listed_[at] = mine;
+    } else if (own != 0) {
+      for (u32 i = lane; i < n; i += detail::warp_size) {
+        order_key const k = keys_[i];
+        if (!detail::is_below(bound, k) && !(k == no_key)) {
+          listed_[at++] = k;
+        }
+      }
+    }
+    __syncwarp();
+    order_key const k = lane < found ? listed_[lane] : order_key{u64_max, u64_max};
+    u32 place = 0;
+#pragma unroll 4
+    for (u32 j = 0; j < found; ++j) {
+      place += detail::is_below(listed_[j], k) ? 1 : 0;
+    }
+    if (lane < found && place < m) {
+      take(place, k);
+    }
+    __syncwarp();
+    return min_of(found, m);
+#else
+    (void)n, (void)m, (void)key, (void)take, __builtin_trap();
+    return 0;
+#endif
+  }
+
+  /// Whether two of key(0) … key(n - 1) are equal; n is at most 32.
+  template <class Key>
+  WARMSET_HD bool any_repeats(u32 n, Key&& key) const {
+#if defined(__CUDA_ARCH__)
+    __syncwarp();
+    u32 const lane = detail::lane_in_warp();
+    u32 const mine = key(lane < n ? lane : 0);
+    bool repeats = false;
+#pragma unroll 4
+    for (u32 j = 0; j < n; ++j) {
+      repeats |= (__shfl_sync(detail::whole_warp, mine, static_cast<int>(j)) == mine) & (j < lane) & (lane < n);
+    }
+    return __any_sync(detail::whole_warp, repeats) != 0;
+#else
+    (void)n, (void)key, __builtin_trap();
+    return false;
+#endif
+  }
+
+  /// detail::apply_if_all: what a lane reads stays in its registers.
+  template <class Read, class Apply>
+  WARMSET_HD bool apply_if_all(u32 n, Read&& read, Apply&& apply) const {
+#if defined(__CUDA_ARCH__)
+    __syncwarp();
+    u32 const lane = detail::lane_in_warp();
+    auto const mine = read(lane < n ? lane : n - 1);
+    bool is_good = mine.is_good;
+#pragma unroll 4
+    for (u32 j = 0; j < n; ++j) {
+      u32 const other = __shfl_sync(detail::whole_warp, mine.key, static_cast<int>(j));
+      is_good &= j >= lane || lane >= n || other != mine.key;
+    }
+    bool const all = __all_sync(detail::whole_warp, is_good) != 0;
+    if (all && lane < n) {
+      apply(lane, mine);
+    }
+    __syncwarp();
+    return all;
+#else
+    (void)n, (void)read, (void)apply, __builtin_trap();
+    return false;
+#endif
+  }
+
   template <class P>
   WARMSET_HD bool any(u32 n, P&& p) const {
-    return count(n, p) != 0;
+#if defined(__CUDA_ARCH__)
+    __syncwarp();
+    bool mine = false;
+    for (u32 i = detail::lane_in_warp(); i < n; i += detail::warp_size) {
+      mine |= p(i);
+    }
+    return __any_sync(detail::whole_warp, mine) != 0;
+#else
+    (void)n, (void)p, __builtin_trap();
+    return false;
+#endif
   }
 
   template <class P>
@@ -147,6 +329,30 @@ struct warp_lanes {
       }
     });
   }
+
+ private:
+  template <class Key, class Take>
+  __device__ u32 take_one_by_one(u32 n, u32 m, Key&& key, Take&& take) const {
+    order_key previous{};
+    for (u32 j = 0; j < m; ++j) {
+      order_key const smallest = min_key(n, [&](u32 i, order_key& best) {
+        order_key const k = key(i);
+        if (j == 0 || previous < k) {
+          lower(best, k);
+        }
+      });
+      if (smallest == no_key) {
+        return j;
+      }
+      leader([&] { take(j, smallest); });
+      previous = smallest;
+    }
+    return m;
+  }
+
+  order_key* keys_ = nullptr;
+  order_key* listed_ = nullptr;
+  u32 n_keys_ = 0;
 };
 
 static_assert(lane_group<warp_lanes>, "cuda::warp_lanes must satisfy lane_group");

@@ -220,6 +220,8 @@ class table_reader {
   WARMSET_HD u32 word(u32 slot) const noexcept { return slots_[slot].word; }
   /// Lease word of scratch slot n_slots + i.
   WARMSET_HD u32 scratch_word(u32 i) const noexcept { return scratch_[i]; }
+  /// The records of all slots as words.
+  WARMSET_HD u32 const* slot_words() const noexcept { return &slots_[0].word; }
   WARMSET_HD u32 owner(u32 slot) const noexcept { return slots_[slot].owner; }
   WARMSET_HD u32 generation(u32 slot) const noexcept { return slots_[slot].generation; }
   /// Step of the layer that a speculated slot is for.

@@ -177,29 +177,15 @@ concept checked_bundle = detail::bundle_check<Policy>::passed;
 static_assert(policy_bundle<default_policy>, "default_policy must satisfy policy_bundle");
 static_assert(check_bundle<default_policy>());
 
-namespace detail {
-/// A byte where every part is empty: nvcc refuses a kernel parameter whose members are all empty and
-/// [[no_unique_address]].
-template <bool AllEmpty>
-struct filler {};
-template <>
-struct filler<true> {
-  u8 byte = 0;
-};
-}  // namespace detail
-
 /// The policy objects of one bundle, made from its numbers. Immutable and trivially copyable, so that a
-/// kernel takes them by value.
+/// kernel takes them by value. Empty parts have their byte: nvcc 13 gives an object with [[no_unique_address]] members
+/// another size in a kernel's parameters than on the host.
 template <checked_bundle Policy>
 struct components {
-  [[no_unique_address]] typename Policy::score score;
-  [[no_unique_address]] typename Policy::selector selector;
-  [[no_unique_address]] typename Policy::guard guard;
-  [[no_unique_address]] typename Policy::admission admission;
-  [[no_unique_address]] detail::filler<
-      std::is_empty_v<typename Policy::score> && std::is_empty_v<typename Policy::selector> &&
-      std::is_empty_v<typename Policy::guard> && std::is_empty_v<typename Policy::admission>>
-      filler{};
+  typename Policy::score score;
+  typename Policy::selector selector;
+  typename Policy::guard guard;
+  typename Policy::admission admission;
 
   explicit constexpr components(tuning const& numbers)
       : score(detail::make_part<typename Policy::score>(numbers)),

@@ -119,7 +119,7 @@ struct committed_experts {
   WARMSET_HD clocks now() const noexcept { return before; }
 };
 
-/// A contextual score's share of commit.
+/// A contextual score's share of commit, its last act.
 template <class Policy, lane_group Group>
 WARMSET_HD void learn(Group const& g, table_writer<Policy> const& t, plan_of<Policy> const& p, clocks before) {
   using score = typename Policy::score;
@@ -137,26 +137,28 @@ WARMSET_HD void learn(Group const& g, table_writer<Policy> const& t, plan_of<Pol
 
 /// The hook of a caller that moves no bytes.
 struct ignore_loads {
+  static constexpr bool by_any_lane = true;
   WARMSET_HD constexpr void operator()(u32, planned_load, u32) const noexcept {}
 };
 
 /// Whether every slot that the plan writes is as the plan found it. O(loads).
-template <class Policy>
-WARMSET_HD bool sources_are_intact(table_writer<Policy> const& t, plan_of<Policy> const& p) {
+template <class Policy, lane_group Group>
+WARMSET_HD bool sources_are_intact(Group const& g, table_writer<Policy> const& t, plan_of<Policy> const& p) {
   u32 const capacity = t.header().capacity;
   u32 const n_experts = t.layer(p.row).n_experts;
-  for (u32 j = 0; j < p.n_loads; ++j) {
+  bool const is_stale = g.any(p.n_loads, [&](u32 j) {
     planned_load const load = p.loads[j];
     if (load.slot >= capacity || load.expert >= n_experts) {
-      return false;
+      return true;
     }
     u32 const word = t.word(load.slot);
     bool const gives_way =
         word == 0 || slot_word::evictable(word) || (speculates<Policy> && slot_word::spare(word));
     u32 const where = t.expert(t.index_of(p.row, load.expert)).where;
-    if (!gives_way || (where & expert_word::slot_mask) != 0) {
-      return false;
-    }
+    return !gives_way || (where & expert_word::slot_mask) != 0;
+  });
+  if (is_stale) {
+    return false;
   }
   if constexpr (keeps_reserve<Policy>) {
     for (u32 j = 0; j < p.n_trims; ++j) {
@@ -170,24 +172,64 @@ WARMSET_HD bool sources_are_intact(table_writer<Policy> const& t, plan_of<Policy
   }
 }
 
-}  // namespace detail
+/// Touches the expert that a demand step names i-th, whose record and score state the caller has read. By any lane, an
+/// expert by one.
+template <class Policy>
+WARMSET_HD void touch(table_writer<Policy> const& t, u32 index, expert_record record,
+                      typename Policy::score::state state, u32 i, clocks before, bool installs) {
+  clocks const now{before.tick + 1 + i, before.layer_tick + 1 + i, before.model_tick + 1 + i, before.step + 1};
+  t.expert(index) = {record.where | expert_word::accessed, now.tick};
+  if constexpr (score_detail::has_install_hook<typename Policy::score>) {
+    if (installs) {
+      t.parts().score.on_install(state, now);
+    }
+  }
+  (void)installs;
+  t.parts().score.on_demand(state, now);
+  t.score_of(index) = state;
+}
 
-/// Carries a plan out: evictions, reservations, touches, clocks. Checks everything before its first write
-/// and cannot half-fail: a refusal (`stale_plan`, `not_committable`) leaves the block identical. After it
-/// only single entries fail, in settle.
-///
-/// @param out      what happened is added to it (observe folds it); nothing is added on a refusal
-/// @param reserved  called as reserved(j, load, generation) for every load j that has got its slot, in
-///                  ascending order: what a mover must be told. One lane
-/// Complexity: O(distinct ids + loads). Does not synchronise.
-template <class Policy, lane_group Group, class Reserved = detail::ignore_loads>
-WARMSET_HD status commit(Group const& g, table_writer<Policy> const& t, plan_of<Policy> const& p,
-                         outcome& out, Reserved&& reserved = {}) {
+/// Turns the clocks on by a demand step of n experts. One lane.
+template <class Policy>
+WARMSET_HD void advance(table_writer<Policy> const& t, u32 row, clocks before, u32 n) {
+  layer_record& layer = t.layer(row);
+  layer.step = before.step + 1;
+  layer.tick = before.layer_tick + n;
+  t.header().tick = before.tick + n;
+  t.header().model_tick = before.model_tick + n;
+}
+
+/// Rebases where a clock has passed a multiple of 2^30. The model's clock runs ahead of the pool's by what other pools
+/// demand.
+template <class Policy, lane_group Group>
+WARMSET_HD void rebase_if_due(Group const& g, table_writer<Policy> const& t, clocks before, u32 last_model_tick, u32 n) {
+  u32 const passed = (before.tick ^ (before.tick + n)) | (last_model_tick ^ (before.model_tick + n));
+  if (passed >> rebase_bits != 0) {
+    rebase<Policy>(g, t);
+  }
+}
+
+/// Whether the selector keeps state that a touch changes.
+template <class Policy>
+inline constexpr bool selector_listens = !std::is_empty_v<typename Policy::selector::slot_state> ||
+                                         !std::is_empty_v<typename Policy::selector::pool_state> ||
+                                         !std::is_empty_v<typename Policy::selector::expert_state>;
+
+/// Whether the loads of a plan can be carried out side by side by several lanes: no hook listens to their order.
+template <class Policy, class Group, class Reserved>
+inline constexpr bool loads_side_by_side =
+    !Group::is_single && !selector_listens<Policy> && !speculates<Policy> && !Policy::pool::spans_layers &&
+    !score_detail::has_evict_hook<typename Policy::score> && requires { Reserved::by_any_lane; };
+
+/// All of commit but what a contextual score learns.
+template <class Policy, lane_group Group, class Reserved>
+WARMSET_HD status commit_decisions(Group const& g, table_writer<Policy> const& t, plan_of<Policy> const& p,
+                                   outcome& out, Reserved&& reserved) {
   block_header& h = t.header();
   if (p.kind != plan_kind::step && p.kind != plan_kind::hints) {
     return {reason::not_committable};
   }
-  if (p.version != h.version || p.row >= h.n_layers || !detail::sources_are_intact<Policy>(t, p)) {
+  if (p.version != h.version || p.row >= h.n_layers || !sources_are_intact<Policy>(g, t, p)) {
     return {reason::stale_plan};
   }
   u32 const n = p.n;
@@ -197,7 +239,38 @@ WARMSET_HD status commit(Group const& g, table_writer<Policy> const& t, plan_of<
   // with nothing in flight and nothing declined, what is no load is a hit
   bool const only_hits_and_loads = h.in_flight == 0 && h.unused == 0 && p.n_declined == 0;
 
-  if (p.n_loads != 0 || p.n_trims != 0) {
+  if constexpr (loads_side_by_side<Policy, Group, std::remove_cvref_t<Reserved>>) {
+    if (p.n_loads != 0) {
+      u32 const n_in_flight = h.in_flight;
+      u32 const n_evicted = g.count(p.n_loads, [&](u32 j) {
+        u32 const slot = p.loads[j].slot;
+        if (t.word(slot) == 0) {
+          return false;
+        }
+        t.expert(t.index_of_owner(t.owner(slot))).where &= ~expert_word::slot_mask;
+        return true;
+      });
+      g.for_each(p.n_loads, [&](u32 j) {
+        planned_load const load = p.loads[j];
+        expert_record& record = t.expert(t.index_of(p.row, load.expert));
+        u32 const pinned = (record.where & expert_word::pinned) != 0 ? slot_word::pinned : 0;
+        record.where |= load.slot + 1;
+        t.word(load.slot) = slot_word::of(slot_state::reserved) | pinned;
+        t.owner(load.slot) = table_writer<Policy>::pack_owner(p.row, load.expert);
+        t.in_flight(n_in_flight + j) = load.slot;
+        reserved(j, load, ++t.generation(load.slot));
+      });
+      g.leader([&] {
+        h.in_flight = n_in_flight + p.n_loads;
+        h.resident -= n_evicted;
+        h.reserved += p.n_loads;
+        h.free_hint = p.free_hint;
+        t.layer(p.row).held += p.n_loads - n_evicted;
+        out.evicted[static_cast<u32>(intent::demand)] += n_evicted;
+        out.issued[static_cast<u32>(intent::demand)] += p.n_loads;
+      });
+    }
+  } else if (p.n_loads != 0 || p.n_trims != 0) {
     g.leader([&] {
       t.parts().selector.apply(t, p.walk);
       u32 n_evicted = 0;
@@ -205,8 +278,8 @@ WARMSET_HD status commit(Group const& g, table_writer<Policy> const& t, plan_of<
         n_evicted = p.n_trims;
         for (u32 j = 0; j < p.n_trims; ++j) {
           u32 const slot = p.trims[j];
-          detail::evict<Policy>(t, slot, t.word(slot), p.for_intent, p.model_tick, out);
-          detail::make_free<Policy>(t, slot);
+          evict<Policy>(t, slot, t.word(slot), p.for_intent, p.model_tick, out);
+          make_free<Policy>(t, slot);
         }
       }
       u32 const n_in_flight = h.in_flight;
@@ -214,7 +287,7 @@ WARMSET_HD status commit(Group const& g, table_writer<Policy> const& t, plan_of<
         planned_load const load = p.loads[j];
         u32 const found = t.word(load.slot);
         if (found != 0) {
-          detail::evict<Policy>(t, load.slot, found, p.for_intent, p.model_tick, out);
+          evict<Policy>(t, load.slot, found, p.for_intent, p.model_tick, out);
           ++n_evicted;
         }
         expert_record& record = t.expert(t.index_of(p.row, load.expert));
@@ -249,38 +322,26 @@ WARMSET_HD status commit(Group const& g, table_writer<Policy> const& t, plan_of<
   }
 
   if (is_demand) {
-    auto const touch = [&](u32 i) {
-      u32 const index = t.index_of(p.row, p.expert[i]);
-      clocks const now{before.tick + 1 + i, before.layer_tick + 1 + i, before.model_tick + 1 + i,
-                       before.step + 1};
-      expert_record& record = t.expert(index);
-      record.last = now.tick;
-      record.where |= expert_word::accessed;
-      auto& state = t.score_of(index);
+    auto const touch_one = [&](u32 i) {
+      bool installs = false;
       if constexpr (score_detail::has_install_hook<typename Policy::score>) {
-        bool install = p.how[i] == access_kind::load;
+        installs = p.how[i] == access_kind::load;
         if constexpr (speculates<Policy>) {
-          install = install || (p.how[i] != access_kind::declined &&
-                                (t.word(p.slot[i]) & slot_word::unused) != 0);
-        }
-        if (install) {
-          t.parts().score.on_install(state, now);
+          installs = installs || (p.how[i] != access_kind::declined &&
+                                  (t.word(p.slot[i]) & slot_word::unused) != 0);
         }
       }
-      t.parts().score.on_demand(state, now);
+      u32 const index = t.index_of(p.row, p.expert[i]);
+      touch<Policy>(t, index, t.expert(index), t.score_of(index), i, before, installs);
     };
-    using selector = typename Policy::selector;
-    constexpr bool selector_listens = !std::is_empty_v<typename selector::slot_state> ||
-                                      !std::is_empty_v<typename selector::pool_state> ||
-                                      !std::is_empty_v<typename selector::expert_state>;
     if (only_hits_and_loads) {
-      if constexpr (selector_listens) {
-        g.for_each_then_leader(n, touch, [&](u32 i) { t.parts().selector.on_touch(t, p.slot[i]); });
+      if constexpr (selector_listens<Policy>) {
+        g.for_each_then_leader(n, touch_one, [&](u32 i) { t.parts().selector.on_touch(t, p.slot[i]); });
       } else {
-        g.for_each(n, touch);
+        g.for_each(n, touch_one);
       }
     } else {
-      g.for_each_then_leader(n, touch, [&](u32 i) {
+      g.for_each_then_leader(n, touch_one, [&](u32 i) {
         access_kind const how = p.how[i];
         ++out[how];
         if (how == access_kind::declined) {
@@ -298,9 +359,6 @@ WARMSET_HD status commit(Group const& g, table_writer<Policy> const& t, plan_of<
         t.parts().selector.on_touch(t, slot);
       });
     }
-    if constexpr (contextual_score<typename Policy::score>) {
-      detail::learn<Policy>(g, t, p, before);
-    }
     g.leader([&] {
       if (only_hits_and_loads) {
         out[access_kind::hit] += n - p.n_loads;
@@ -312,19 +370,11 @@ WARMSET_HD status commit(Group const& g, table_writer<Policy> const& t, plan_of<
               p.how[i] == access_kind::hit && (t.word(p.slot[i]) & slot_word::pinned) != 0 ? 1 : 0;
         }
       }
-      layer_record& layer = t.layer(p.row);
-      layer.step = before.step + 1;
-      layer.tick = before.layer_tick + n;
-      h.tick = before.tick + n;
-      h.model_tick = before.model_tick + n;
+      advance<Policy>(t, p.row, before, n);
       ++out.steps;
-      detail::record_ids<Policy>(p, out);
+      record_ids<Policy>(p, out);
     });
-    // the model's clock runs ahead of the pool's by what other pools demand
-    u32 const passed = (before.tick ^ (before.tick + n)) | (last_model_tick ^ (before.model_tick + n));
-    if (passed >> detail::rebase_bits != 0) {
-      detail::rebase<Policy>(g, t);
-    }
+    rebase_if_due<Policy>(g, t, before, last_model_tick, n);
   } else {
     g.leader([&] {
       for (u32 r = 0; r < n_drop_reasons; ++r) {
@@ -340,6 +390,38 @@ WARMSET_HD status commit(Group const& g, table_writer<Policy> const& t, plan_of<
     g.leader([&] { ++h.version; });
   }
   return done;
+}
+
+/// The clocks of the row before the step that was its pool's last.
+template <class Policy>
+WARMSET_HD clocks clocks_before(table_writer<Policy> const& t, plan_of<Policy> const& p) {
+  clocks now = t.now(p.row, p.model_tick);
+  now.tick -= p.n;
+  now.layer_tick -= p.n;
+  --now.step;
+  return now;
+}
+
+}  // namespace detail
+
+/// Carries a plan out: evictions, reservations, touches, clocks. Checks everything before its first write
+/// and cannot half-fail: a refusal (`stale_plan`, `not_committable`) leaves the block identical. After it
+/// only single entries fail, in settle.
+///
+/// @param out      what happened is added to it (observe folds it); nothing is added on a refusal
+/// @param reserved  called as reserved(j, load, generation) for every load j that has got its slot: what a mover must be
+///                  told. By one lane in ascending order; a hook with a member `by_any_lane` by any lane in any order
+/// Complexity: O(distinct ids + loads). Does not synchronise.
+template <class Policy, lane_group Group, class Reserved = detail::ignore_loads>
+WARMSET_HD status commit(Group const& g, table_writer<Policy> const& t, plan_of<Policy> const& p,
+                         outcome& out, Reserved&& reserved = {}) {
+  status const s = detail::commit_decisions<Policy>(g, t, p, out, reserved);
+  if constexpr (contextual_score<typename Policy::score>) {
+    if (s && p.for_intent == intent::demand) {
+      detail::learn<Policy>(g, t, p, detail::clocks_before<Policy>(t, p));
+    }
+  }
+  return s;
 }
 
 /// Adds to `out` what a plan that has nothing to commit did: an overflow step, or a step of no valid id.

@@ -162,6 +162,14 @@ class candidate_view {
     }
     lower(best, eviction_key(value, facts.accessed != 0, age_of(now_.tick, record.last), slot));
   }
+  /// The key of a slot, whatever it holds.
+  WARMSET_HD order_key key(u32 slot) const noexcept {
+    u32 const owner = table_.owner(slot);
+    u32 const index = table_.index_of_owner(owner);
+    expert_record const& record = table_.expert(index);
+    expert_facts const facts = table_reader<Policy>::facts(record);
+    return eviction_key(rank(index, facts, owner), facts.accessed != 0, age_of(now_.tick, record.last), slot);
+  }
   WARMSET_HD auto const& selector_pool() const noexcept { return table_.selector_pool(); }
   WARMSET_HD auto const& selector_slot(u32 slot) const noexcept { return table_.selector_slot(slot); }
   WARMSET_HD auto const& selector_expert(u32 index) const noexcept {

@@ -30,6 +30,23 @@ struct step_input {
 
 namespace detail {
 
+/// Whether two of key(0) … key(n - 1) are equal; n is at most 32.
+template <lane_group Group, class Key>
+WARMSET_HD bool any_repeats(Group const& g, u32 n, Key&& key) {
+  if constexpr (requires { g.any_repeats(n, key); }) {
+    return g.any_repeats(n, key);
+  } else {
+    return g.any(n, [&](u32 i) {
+      u32 const mine = key(i);
+      bool repeats = false;
+      for (u32 j = 0; j < i; ++j) {
+        repeats |= key(j) == mine;
+      }
+      return repeats;
+    });
+  }
+}
+
 /// Judges entry i against residency at the start of the step; false = the expert is absent.
 template <class Policy>
 WARMSET_HD bool find_slot(table_reader<Policy> const& t, u32 index, u32 i, plan_of<Policy>& p) {
@@ -64,51 +81,63 @@ WARMSET_HD looked_up look_up(Group const& g, table_reader<Policy> const& t, u32 
                              u32 n_ids, workspace_of<Policy>& w, plan_of<Policy>& p) {
   static_assert(sizeof(Id) <= sizeof(u32), "routed ids have at most 32 bits");
   u32 const n_experts = t.layer(row).n_experts;
-  // Nearly every step names distinct valid experts: marking them finds that out. One lane judges in passing.
-  constexpr u32 likely_distinct = 64;
-  constexpr bool in_passing = Group::is_single;
-  looked_up found{};
-  g.leader([&] {
+  // Nearly every step names distinct valid experts, and is judged in passing.
+  constexpr u32 likely_distinct = Group::is_single ? 64 : 32;
+  bool const is_likely = n_ids <= likely_distinct && n_ids <= n_experts;
+  if constexpr (Group::is_single) {
     w.unmark_all();
     u32 const stamp = w.stamp;
     u32 distinct = 0;
     u32 misses = 0;
-    if (n_ids <= likely_distinct && n_ids <= n_experts) {
-      for (; distinct < n_ids; ++distinct) {
-        u32 const id = static_cast<u32>(ids[distinct]);  // negative ids become large
-        if (id >= n_experts || w.seen[id] == stamp) {
-          break;
-        }
-        w.seen[id] = stamp;
-        p.expert[distinct] = id;
-        if (in_passing && !find_slot<Policy>(t, t.index_of(row, id), distinct, p)) {
-          w.miss[misses++] = distinct;
-        }
+    for (; is_likely && distinct < n_ids; ++distinct) {
+      u32 const id = static_cast<u32>(ids[distinct]);  // negative ids become large
+      if (id >= n_experts || w.seen[id] == stamp) {
+        break;
+      }
+      w.seen[id] = stamp;
+      p.expert[distinct] = id;
+      if (!find_slot<Policy>(t, t.index_of(row, id), distinct, p)) {
+        w.miss[misses++] = distinct;
       }
     }
     p.n = distinct;
-    if constexpr (in_passing) {
-      found = {distinct, misses};
+    if (distinct == n_ids) {
+      return {distinct, misses};
     }
-  });
-  if (p.n != n_ids) {
-    auto const valid = [=](u32 i) { return static_cast<u32>(ids[i]) < n_experts; };
+  } else {
+    bool const is_distinct = is_likely &&
+                             !g.any(n_ids, [&](u32 i) { return static_cast<u32>(ids[i]) >= n_experts; }) &&
+                             !any_repeats(g, n_ids, [&](u32 i) { return static_cast<u32>(ids[i]); });
     g.leader([&] {
       w.unmark_all();
-      for (u32 i = 0; i < n_ids; ++i) {
-        if (valid(i)) {
-          w.position[static_cast<u32>(ids[i])] = i;
-          w.mark(static_cast<u32>(ids[i]));
-        }
-      }
+      p.n = n_ids;
     });
-    u32 const distinct = g.append_in_order(
-        n_ids, [&](u32 i) { return valid(i) && w.position[static_cast<u32>(ids[i])] == i; },
-        [&](u32 i, u32 at) { p.expert[at] = static_cast<u32>(ids[i]); });
-    g.leader([&] { p.n = distinct; });
-  } else if constexpr (in_passing) {
-    return found;
+    if (is_distinct) {
+      return {n_ids, g.append_in_order(
+                         n_ids,
+                         [&](u32 i) {
+                           u32 const id = static_cast<u32>(ids[i]);
+                           w.mark(id);
+                           p.expert[i] = id;
+                           return !find_slot<Policy>(t, t.index_of(row, id), i, p);
+                         },
+                         [&](u32 i, u32 at) { w.miss[at] = i; })};
+    }
   }
+  auto const valid = [=](u32 i) { return static_cast<u32>(ids[i]) < n_experts; };
+  g.leader([&] {
+    w.unmark_all();
+    for (u32 i = 0; i < n_ids; ++i) {
+      if (valid(i)) {
+        w.position[static_cast<u32>(ids[i])] = i;
+        w.mark(static_cast<u32>(ids[i]));
+      }
+    }
+  });
+  u32 const distinct = g.append_in_order(
+      n_ids, [&](u32 i) { return valid(i) && w.position[static_cast<u32>(ids[i])] == i; },
+      [&](u32 i, u32 at) { p.expert[at] = static_cast<u32>(ids[i]); });
+  g.leader([&] { p.n = distinct; });
   u32 const n = p.n;
   return {n, g.append_in_order(
                  n, [&](u32 i) { return !find_slot<Policy>(t, t.index_of(row, p.expert[i]), i, p); },
@@ -203,10 +232,10 @@ WARMSET_HD void make_keys(Group const& g, table_reader<Policy> const& t, step_in
       }
     }
     p.n_supplied = score::uses_supplied && in.supplied != nullptr ? n_experts : 0;
-    for (u32 i = 0; i < p.n_supplied; ++i) {
-      p.supplied[i] = in.supplied[i];
-    }
   });
+  if constexpr (score::uses_supplied) {
+    g.for_each(p.n_supplied, [&](u32 i) { p.supplied[i] = in.supplied[i]; });
+  }
   planned_experts<Policy> const experts{t, w, in.row, in.model_tick};
   auto const& rule = t.parts().score;
   unsigned char const* const context = t.context(in.row);
@@ -339,6 +368,37 @@ WARMSET_HD u32 drop_refused(Group const& g, table_reader<Policy> const& t, u32 s
   return w.position[0];
 }
 
+/// The m smallest of key(i), i < n: take(j, smallest) for each, j ascending with it. Keys are distinct, but `no_key` where
+/// i is none. Returns how many there are.
+template <lane_group Group, class Key, class Take>
+WARMSET_HD u32 take_smallest(Group const& g, u32 n, u32 m, Key&& key, Take&& take) {
+  if constexpr (requires { g.take_smallest(n, m, key, take); }) {
+    return g.take_smallest(n, m, key, take);
+  } else {
+    order_key previous{};
+    for (u32 j = 0; j < m; ++j) {
+      order_key const smallest = g.min_key(n, [&](u32 i, order_key& best) {
+        order_key const k = key(i);
+        if (j == 0 || previous < k) {
+          lower(best, k);
+        }
+      });
+      if (smallest == no_key) {
+        return j;
+      }
+      g.leader([&] { take(j, smallest); });
+      previous = smallest;
+    }
+    return m;
+  }
+}
+
+/// Whether a lane group of several may take the victims of a step in one pass, since nothing is asked between two.
+template <class Policy, class Group>
+inline constexpr bool takes_victims_at_once =
+    !Group::is_single && requires { Policy::selector::is_by_key; } && !Policy::pool::spans_layers &&
+    !compares_with_victim<Policy> && !keeps_reserve<Policy>;
+
 /// How many misses have got a slot, and how many wanted one and were not refused.
 struct sources_found {
   u32 found;
@@ -371,8 +431,11 @@ WARMSET_HD sources_found find_sources(Group const& g, table_reader<Policy> const
 
   auto const not_demanded = [&](u32 s) {
     u32 const owner = t.owner(s);
-    return table_reader<Policy>::row_of(owner) != row ||
-           !w.is_marked(table_reader<Policy>::expert_of(owner));
+    if constexpr (Policy::pool::spans_layers) {
+      return table_reader<Policy>::row_of(owner) != row || !w.is_marked(table_reader<Policy>::expert_of(owner));
+    } else {
+      return !w.is_marked(table_reader<Policy>::expert_of(owner));
+    }
   };
   auto const take_free = [&](u32 limit) {
     constexpr u32 chunk = 32;
@@ -436,7 +499,17 @@ WARMSET_HD sources_found find_sources(Group const& g, table_reader<Policy> const
   if constexpr (compares_with_victim<Policy>) {
     compares = t.parts().admission.compares_in({t.layer(row).step, p.in_phase});
   }
-  while (found < wanted || n_trims < excess) {
+  if constexpr (takes_victims_at_once<Policy, Group>) {
+    u32 const before = found;
+    found += take_smallest(
+        g, h.capacity, wanted - found,
+        [&](u32 s) {  // without a branch, so that lanes have several on the way; a free slot reads expert 0
+          order_key const key = candidates.key(s);
+          return candidates.evictable(s) & not_demanded(s) ? key : order_key{u64_max, u64_max};
+        },
+        [&](u32 j, order_key key) { w.source[before + j] = slot_of(key); });
+  }
+  while (!takes_victims_at_once<Policy, Group> && (found < wanted || n_trims < excess)) {
     [[maybe_unused]] auto const before = walk;
     slot_id const candidate = t.parts().selector.next(g, candidates, walk);
     if (candidate == no_slot) {
@@ -587,27 +660,42 @@ WARMSET_HD void plan_demand(Group const& g, table_reader<Policy> const& t, step_
   u32 const installed = sources.found;
   u32 const wanted = sources.wanted;
 
-  g.leader([&] {
-    for (u32 j = installed; j < wanted; ++j) {
-      p.how[w.miss[j]] = access_kind::declined;
-    }
-    // ascending expert index; steps are short. expert << 16 | place: max_experts fits in 16 bits
-    u32* const sorted = w.position;
+  // ascending expert index; steps are short. expert << 16 | place: max_experts fits in 16 bits
+  u32* const sorted = w.position;
+  auto const key_of = [&](u32 j) {
+    u32 const i = w.miss[j];
+    return p.expert[i] << 16 | i;
+  };
+  auto const load = [&](u32 j) {
+    u32 const i = sorted[j] & 0xFFFF;
+    u32 const slot = w.source[j];
+    p.how[i] = access_kind::load;
+    p.slot[i] = slot;
+    p.loads[j] = {sorted[j] >> 16, slot};
+  };
+  if constexpr (Group::is_single) {
     for (u32 j = 0; j < installed; ++j) {
-      u32 const i = w.miss[j];
-      u32 const key = p.expert[i] << 16 | i;
+      u32 const key = key_of(j);
       u32 at = j;
       for (; at != 0 && sorted[at - 1] > key; --at) {
         sorted[at] = sorted[at - 1];
       }
       sorted[at] = key;
     }
-    for (u32 j = 0; j < installed; ++j) {
-      u32 const i = sorted[j] & 0xFFFF;
-      u32 const slot = w.source[j];
-      p.how[i] = access_kind::load;
-      p.slot[i] = slot;
-      p.loads[j] = {sorted[j] >> 16, slot};
+  } else {
+    g.for_each(installed, [&](u32 j) {
+      u32 const key = key_of(j);
+      u32 at = 0;
+      for (u32 i = 0; i < installed; ++i) {
+        at += key_of(i) < key ? 1 : 0;
+      }
+      sorted[at] = key;
+    });
+  }
+  g.for_each(installed, load);
+  g.leader([&] {
+    for (u32 j = installed; j < wanted; ++j) {
+      p.how[w.miss[j]] = access_kind::declined;
     }
     p.n_loads = installed;
   });

@@ -17,6 +17,7 @@ struct coldest {
     u32 started;
   };
   static constexpr bool asks_again = false;
+  static constexpr bool is_by_key = true;  ///< lanes may take several victims in one pass
   static constexpr bool host_only = false;
   static constexpr char const* name = "coldest";
 
