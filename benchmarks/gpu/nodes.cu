@@ -171,6 +171,11 @@ void measure(report& r, timer const& t, double look_up, step_shape const& s, cha
 
 }  // namespace
 
+bool has_gpu() {
+  int n = 0;
+  return cudaGetDeviceCount(&n) == cudaSuccess && n > 0;
+}
+
 void measure_nodes(report& r) {
   timer const t;
   // a bare look-up, in the same kind of graph

@@ -6,12 +6,12 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <functional>
-#include <string>
 #include <utility>
 #include <vector>
 
-/// What the GPU benchmarks share: checked calls, graphs, medians, a table that is a JSON file as well.
+#include "report.hpp"
+
+/// What the GPU benchmarks share: checked calls, graphs, medians.
 namespace gpu_bench {
 
 inline void check(cudaError_t code, char const* what) {
@@ -84,58 +84,6 @@ class graph {
 
  private:
   cudaGraphExec_t ready_ = nullptr;
-};
-
-/// One measured line: what, how much, of which unit, and what it is compared with.
-struct figure {
-  std::string name;
-  double value;
-  std::string unit;
-  double bound = 0;        ///< 0: none
-  bool at_most = true;     ///< how the bound is meant
-  bool holds() const { return bound == 0 || (at_most ? value <= bound : value >= bound); }
-};
-
-/// Figures in the order in which they were measured; printed as they come.
-class report {
- public:
-  void add(figure f) {
-    std::printf("%-64s %10.3f %-8s", f.name.c_str(), f.value, f.unit.c_str());
-    if (f.bound != 0) {
-      std::printf(" %s %-7.3g %s", f.at_most ? "<=" : ">=", f.bound, f.holds() ? "holds" : "DOES NOT HOLD");
-    }
-    std::printf("\n");
-    std::fflush(stdout);
-    figures_.push_back(std::move(f));
-  }
-
-  /// Writes all of them as one JSON array. Names and units hold no character that JSON would escape.
-  void write(char const* path) const {
-    std::FILE* const file = std::fopen(path, "w");
-    if (file == nullptr) {
-      std::fprintf(stderr, "error: cannot write %s\n", path);
-      std::exit(1);
-    }
-    std::fprintf(file, "[\n");
-    for (std::size_t i = 0; i < figures_.size(); ++i) {
-      figure const& f = figures_[i];
-      std::fprintf(file, "  {\"name\": \"%s\", \"value\": %.6g, \"unit\": \"%s\"", f.name.c_str(), f.value,
-                   f.unit.c_str());
-      if (f.bound != 0) {
-        std::fprintf(file, ", \"%s\": %.6g, \"holds\": %s", f.at_most ? "at_most" : "at_least", f.bound,
-                     f.holds() ? "true" : "false");
-      }
-      std::fprintf(file, "}%s\n", i + 1 == figures_.size() ? "" : ",");
-    }
-    std::fprintf(file, "]\n");
-    if (std::fclose(file) != 0) {
-      std::fprintf(stderr, "error: cannot write %s\n", path);
-      std::exit(1);
-    }
-  }
-
- private:
-  std::vector<figure> figures_;
 };
 
 }  // namespace gpu_bench

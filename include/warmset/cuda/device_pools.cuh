@@ -24,7 +24,7 @@ class mapped_source {
 struct device_options {
   u64 tail_bytes = 0;         ///< zeroed behind each bank
   u32 gather_blocks = 8;      ///< of 512 threads
-  u32 piece_bytes = 32'768;   ///< what one block fetches at a time; a multiple of 16
+  u32 piece_bytes = 8'192;    ///< what one warp fetches at a time; a multiple of 16
 };
 
 /// The pools of a model in device memory, and the kernels that decide their steps inside a graph. Owns tables, arrival

@@ -55,7 +55,7 @@ struct pool_view {
   fetch_queue<Policy::max_experts>* queue;
   bank_addresses const* banks;
   u32 n_banks;
-  u32 piece_bytes;  ///< what one block copies at a time
+  u32 piece_bytes;  ///< what one worker copies at a time
   u32 n_pieces;     ///< of one expert, all its banks
   u32 first_slot;     ///< index of slot 0 in the bank, which other pools share
   u32 first_scratch;  ///< index of the first scratch slot in the bank

@@ -33,31 +33,31 @@ struct alignas(16) sixteen_bytes {
   u32 word[4];
 };
 
-/// Copies with all threads of the block, several loads in flight for each.
+/// Copies with all lanes of the warp, several loads in flight for each.
 template <class Word>
 __device__ void copy_words(unsigned char* to, unsigned char const* from, u64 bytes) {
   auto* const out = reinterpret_cast<Word*>(to);
   auto const* const in = reinterpret_cast<Word const*>(from);
   u64 const n = bytes / sizeof(Word);
-  u64 i = threadIdx.x;
-  for (; i + (loads_in_flight - 1) * blockDim.x < n; i += loads_in_flight * blockDim.x) {
+  for (u64 i = lane_in_warp(); i < n; i += loads_in_flight * warp_size) {
     Word held[loads_in_flight];
 #pragma unroll
     for (u32 j = 0; j < loads_in_flight; ++j) {
-      held[j] = in[i + j * blockDim.x];
+      if (i + j * warp_size < n) {
+        held[j] = in[i + j * warp_size];
+      }
     }
 #pragma unroll
     for (u32 j = 0; j < loads_in_flight; ++j) {
-      out[i + j * blockDim.x] = held[j];
+      if (i + j * warp_size < n) {
+        out[i + j * warp_size] = held[j];
+      }
     }
-  }
-  for (; i < n; i += blockDim.x) {
-    out[i] = in[i];
   }
 }
 
 /// As wide as addresses and length allow: experts are packed by their exact bytes.
-__device__ inline void copy_by_block(unsigned char* to, unsigned char const* from, u64 bytes) {
+__device__ inline void copy_by_warp(unsigned char* to, unsigned char const* from, u64 bytes) {
   u64 const bits = reinterpret_cast<u64>(to) | reinterpret_cast<u64>(from) | bytes;
   if (bits % sizeof(sixteen_bytes) == 0) {
     copy_words<sixteen_bytes>(to, from, bytes);
@@ -142,18 +142,20 @@ __global__ void __launch_bounds__(detail::learn_threads) learn_kernel(__grid_con
   learn_on_device<Policy>(block_lanes{words}, v);
 }
 
-/// Fetches what the plan listed, with a few blocks: more than eight of 512 threads add nothing on an H200 over PCIe 5.
+/// Fetches what the plan listed, with a few blocks: more than eight of 512 threads add nothing on an H200 over PCIe 5. Each
+/// warp takes pieces of its own: where a block waited for all of its warps between two pieces, the link stood still.
 template <class Policy>
-__global__ void __launch_bounds__(detail::gather_threads) gather_kernel(pool_view<Policy> v) {
+__global__ void __launch_bounds__(detail::gather_threads) gather_kernel(__grid_constant__ pool_view<Policy> const v) {
+  constexpr u32 warps = detail::gather_threads / detail::warp_size;
   gather<Policy>(
-      v, blockIdx.x, gridDim.x,
-      [](unsigned char* to, unsigned char const* from, u64 bytes) { detail::copy_by_block(to, from, bytes); },
+      v, blockIdx.x * warps + threadIdx.x / detail::warp_size, gridDim.x * warps,
+      [](unsigned char* to, unsigned char const* from, u64 bytes) { detail::copy_by_warp(to, from, bytes); },
       [](u32& left) {
-        __syncthreads();  // all threads of this block have written
-        if (threadIdx.x != 0) {
+        __threadfence();  // what each lane wrote, and other warps before it, is there before the arrival word
+        __syncwarp();
+        if (detail::lane_in_warp() != 0) {
           return false;
         }
-        __threadfence();  // and what it wrote, and other blocks before it, is there before the arrival word
         bool const was_last = atomicSub(&left, 1u) == 1;
         __threadfence();
         return was_last;

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <warmset/core/integers.hpp>
+
+namespace gpu_bench {
+
+class report;
+struct model_routes;
+
+struct decode_options {
+  double resident = 0.25;                              ///< part of each layer's experts that has a slot
+  warmset::u64 dense_bytes = warmset::u64{8} << 20;    ///< weights of a layer that are no experts
+  warmset::u32 warm_up = 24;                           ///< steps that are not timed
+  warmset::u32 most_steps = 120;
+  warmset::u64 pinned_bytes = warmset::u64{4} << 30;
+};
+
+/// What a model's bounds are about.
+struct decode_figures {
+  double of_serial_floor;
+  double against_practice;
+};
+
+/// Decodes with one model's shape in every mode.
+decode_figures measure_decode(report& out, model_routes const& m, decode_options const& o);
+
+}  // namespace gpu_bench
