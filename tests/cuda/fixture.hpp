@@ -25,7 +25,14 @@ inline std::vector<layer_geometry> rows(bool shared) {
 template <class Policy>
 struct pool {
   table<Policy> owner{rows(Policy::pool::spans_layers), sizes(), tuning{.sequences = 2}};
-  std::unique_ptr<run_state<Policy>> state = std::make_unique<run_state<Policy>>();
+  std::unique_ptr<run_state<Policy>> state = fresh_state();
+
+  static std::unique_ptr<run_state<Policy>> fresh_state() {
+    auto made = std::make_unique<run_state<Policy>>();
+    made->random = {seed};
+    made->flips_at = u32_max;
+    return made;
+  }
 
   static constexpr pool_size sizes() {
     return Policy::pool::spans_layers ? pool_size{20, 18} : pool_size{9, 8};

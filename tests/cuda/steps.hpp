@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "warmset/table/bundles.hpp"
+#include "warmset/table/hits.hpp"
 #include "warmset/table/plan_demand.hpp"
 #include "warmset/table/plan_speculative.hpp"
 #include "warmset/table/settle.hpp"
@@ -22,18 +23,31 @@ struct generator {
 };
 
 inline constexpr u32 most_ids = 40;  // beyond plan's quadratic search
+inline constexpr u32 most_experts = 128;
+inline constexpr u32 n_parts = 32;
+
+/// Recorded steps of one layer, in the memory of whoever plays them; none: steps are made up.
+struct script {
+  u16 const* ids;         ///< [n_steps][k], padding where a step has fewer
+  u32 const* sequences;   ///< [n_steps]
+  u32 k;
+};
 
 /// Everything but the block that a run reads and writes; plain data, so that it can be copied and compared.
 template <class Policy>
 struct run_state {
-  u32 arrivals[64];
+  u32 arrivals[most_experts];
   i32 ids[most_ids];
-  u32 previous[4];   // for scores that read what the layer before demanded
-  i32 supplied[16];  // and those that take keys, one for each expert of a row
+  u32 answers[most_ids];  // the slot of each id
+  u32 previous[4];        // for scores that read what the layer before demanded
+  i32 supplied[most_experts];  // and those that take keys, one for each expert of a row
+  u64 part[n_parts];      // of a digest
   workspace_of<Policy> workspace;
   plan_of<Policy> plan;
   outcome out;
   u32 refused;
+  u32 step;      // how many have been played
+  u32 flips_at;  // before the digest of this step one bit of the block is turned; no step: u32_max
   generator random;   // the leader draws, all lanes read what came of it
   step_input in;
   u32 n_ids;
@@ -76,8 +90,18 @@ WARMSET_HD step_input say(table_reader<Policy> const& t, u32 row, run_state<Poli
 
 /// Makes up the next step. One lane.
 template <class Policy>
-WARMSET_HD void make_step(table_reader<Policy> const& t, run_state<Policy>& s) {
+WARMSET_HD void make_step(table_reader<Policy> const& t, run_state<Policy>& s, script const& recorded) {
   generator& random = s.random;
+  if (recorded.ids != nullptr) {
+    s.n_ids = recorded.k;
+    for (u32 i = 0; i < s.n_ids; ++i) {
+      u16 const id = recorded.ids[u64{s.step} * recorded.k + i];
+      s.ids[i] = id == 0xFFFF ? -1 : id;
+    }
+    s.in = say<Policy>(t, 0, s);
+    s.in.sequence = recorded.sequences[s.step] % 2;
+    return;
+  }
   u32 const row = random(t.header().n_layers);
   u32 const n_experts = t.layer(row).n_experts;
   s.n_ids = random(24) == 0 ? 1 + random(most_ids) : 1 + random(6);
@@ -99,20 +123,83 @@ WARMSET_HD void make_hints(table_reader<Policy> const& t, run_state<Policy>& s) 
   s.max_loads = 1 + random(4);
 }
 
+WARMSET_HD u64 mixed(u64 x) noexcept {
+  x = (x ^ (x >> 31)) * 0x9E37'79B9'7F4A'7C15ull;
+  return x ^ (x >> 29);
+}
+
+/// Digest of what a step came to: its answers, its loads, the block and every counter.
 template <class Policy, lane_group Group>
-WARMSET_HD void run(Group const& group, table_writer<Policy> const& t, u64 seed, u32 n_steps,
-                    run_state<Policy>& s) {
+WARMSET_HD u64 digest(Group const& group, table_writer<Policy> const& t, u64 block_bytes, run_state<Policy>& s) {
+  auto const* const block = static_cast<u32 const*>(t.block());
+  auto const* const counters = reinterpret_cast<u32 const*>(&s.out);
+  u32 const n_block = static_cast<u32>(block_bytes / sizeof(u32));
+  constexpr u32 n_counters = sizeof s.out / sizeof(u32);
+  group.for_each(n_parts, [&](u32 part) {
+    u64 sum = part;
+    for (u32 i = part; i < n_block; i += n_parts) {
+      sum = mixed(sum + block[i]);
+    }
+    for (u32 i = part; i < n_counters; i += n_parts) {
+      sum = mixed(sum + counters[i]);
+    }
+    for (u32 i = part; i < s.n_ids; i += n_parts) {
+      sum = mixed(sum + s.answers[i]);
+    }
+    for (u32 i = part; i < s.plan.n_loads; i += n_parts) {
+      sum = mixed(sum + (u64{s.plan.loads[i].expert} << 32 | s.plan.loads[i].slot));
+    }
+    s.part[part] = sum;
+  });
+  u64 all = static_cast<u64>(s.plan.kind);
+  for (u64 part : s.part) {
+    all = mixed(all + part);
+  }
+  return all;
+}
+
+/// Plays n steps on, from where the state stands. Several lanes try the pass for hits first, as kernels do; one lane
+/// plans every step. `digests`, where not null, takes one word for each step.
+template <class Policy, lane_group Group>
+WARMSET_HD void run(Group const& group, table_writer<Policy> const& t, u64 block_bytes, u32 n_steps,
+                    run_state<Policy>& s, script const& recorded = {}, u64* digests = nullptr) {
   table_reader<Policy> const reader = t;
-  group.leader([&] { s.random = {seed}; });
   for (u32 step = 0; step < n_steps; ++step) {
     settle<Policy>(group, t, s.arrivals, s.out);
-    group.leader([&] { make_step<Policy>(reader, s); });
-    plan_demand<Policy>(group, reader, s.in, s.ids, s.n_ids, s.workspace, s.plan);
-    if (s.plan.kind == plan_kind::step) {
-      status const committed = commit<Policy>(group, t, s.plan, s.out);
-      group.leader([&] { s.refused += committed ? 0 : 1; });
-    } else {
-      group.leader([&] { record_uncommitted<Policy>(s.plan, s.out); });
+    group.leader([&] {
+      make_step<Policy>(reader, s, recorded);
+      s.plan.kind = plan_kind::step;
+      s.plan.n_loads = 0;
+    });
+    bool carried_out = false;
+    if constexpr (!Group::is_single) {
+      carried_out = commit_hits<Policy>(group, t, s.in, s.ids, s.n_ids, s.out, true,
+                                        [&](u32 i, u32 slot) { s.answers[i] = slot; });
+    }
+    if (!carried_out) {
+      plan_demand<Policy>(group, reader, s.in, s.ids, s.n_ids, s.workspace, s.plan);
+      if (s.plan.kind == plan_kind::step) {
+        status const committed = commit<Policy>(group, t, s.plan, s.out);
+        group.leader([&] { s.refused += committed ? 0 : 1; });
+      } else {
+        group.leader([&] { record_uncommitted<Policy>(s.plan, s.out); });
+      }
+      group.for_each(s.n_ids, [&](u32 j) {
+        u32 answer = u32_max;
+        for (u32 i = 0; i < s.plan.n; ++i) {
+          answer = s.plan.expert[i] == static_cast<u32>(s.ids[j]) ? s.plan.slot[i] : answer;
+        }
+        s.answers[j] = s.plan.kind == plan_kind::step ? answer : u32_max;
+      });
+    }
+    if (digests != nullptr) {
+      group.leader([&] {
+        if (s.step == s.flips_at) {
+          t.expert(0).last ^= 1;
+        }
+      });
+      u64 const sum = digest<Policy>(group, t, block_bytes, s);
+      group.leader([&] { digests[step] = sum; });
     }
     if constexpr (speculates<Policy>) {
       group.leader([&] { make_hints<Policy>(reader, s); });
@@ -121,7 +208,10 @@ WARMSET_HD void run(Group const& group, table_writer<Policy> const& t, u64 seed,
       status const committed = commit<Policy>(group, t, s.plan, s.out);
       group.leader([&] { s.refused += committed ? 0 : 1; });
     }
-    group.leader([&] { publish<Policy>(t, s.random, s.arrivals); });
+    group.leader([&] {
+      publish<Policy>(t, s.random, s.arrivals);
+      ++s.step;
+    });
   }
 }
 

@@ -7,21 +7,23 @@
 namespace steps {
 
 template <class Policy>
-__global__ void run_kernel(components<Policy> parts, void* block, table_shape shape, u64 seed,
-                           u32 n_steps, run_state<Policy>* state) {
+__global__ void run_kernel(components<Policy> parts, void* block, table_shape shape, u64 block_bytes, u32 n_steps,
+                           run_state<Policy>* state, script recorded, u64* digests) {
   require_device_callable<Policy, cuda::warp_lanes>();
+  __shared__ order_key keys[most_experts];
+  __shared__ order_key listed[32];
   table_writer<Policy> const view{block, shape, &parts};
-  run<Policy>(cuda::warp_lanes{}, view, seed, n_steps, *state);
+  run<Policy>(cuda::warp_lanes{keys, most_experts, listed}, view, block_bytes, n_steps, *state, recorded, digests);
 }
 
 /// The same by all warps of a block.
 template <class Policy>
-__global__ void run_block_kernel(components<Policy> parts, void* block, table_shape shape, u64 seed,
-                                 u32 n_steps, run_state<Policy>* state) {
+__global__ void run_block_kernel(components<Policy> parts, void* block, table_shape shape, u64 block_bytes, u32 n_steps,
+                                 run_state<Policy>* state, script recorded, u64* digests) {
   require_device_callable<Policy, cuda::block_lanes>();
   __shared__ cuda::block_words words;
   table_writer<Policy> const view{block, shape, &parts};
-  run<Policy>(cuda::block_lanes{words}, view, seed, n_steps, *state);
+  run<Policy>(cuda::block_lanes{words}, view, block_bytes, n_steps, *state, recorded, digests);
 }
 
 /// Bundles that a block of several warps is tried with: every kind of operation of a lane group is in them.

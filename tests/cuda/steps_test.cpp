@@ -3,6 +3,7 @@
 #include <catch2/generators/catch_generators.hpp>
 #include <cstring>
 #include <memory>
+#include <vector>
 
 #include <kit/thread_lanes.hpp>
 
@@ -25,12 +26,15 @@ TEMPLATE_LIST_TEST_CASE("several lanes decide like one", "[cuda]", steps::all) {
   components<TestType> const parts = pool.owner.parts();
   table_writer<TestType> const view{copy.get(), pool.owner.view().shape(), &parts};
 
-  steps::run<TestType>(one_lane{}, pool.owner.view(), steps::seed, n_steps, *pool.state);
+  std::vector<u64> here(n_steps);
+  std::vector<u64> there(n_steps);
+  steps::run<TestType>(one_lane{}, pool.owner.view(), bytes, n_steps, *pool.state, {}, here.data());
   kit::lane_team team{n_lanes};
   team.run([&](kit::thread_lanes lanes) {
-    steps::run<TestType>(lanes, view, steps::seed, n_steps, *state);
+    steps::run<TestType>(lanes, view, bytes, n_steps, *state, {}, there.data());
   });
 
+  CHECK(here == there);
   CHECK(std::memcmp(pool.owner.block(), copy.get(), bytes) == 0);
   CHECK(std::memcmp(&pool.state->out, &state->out, sizeof(outcome)) == 0);
   CHECK(state->random.state == pool.state->random.state);
