@@ -89,6 +89,27 @@ WARMSET_HD constexpr bool has_ended(u32 announced) noexcept {
          announced != static_cast<u32>(signal::worker_state::paused);
 }
 
+/// As signal::push_as for the next number, by a group of lanes, whose state it is in common. All of them have the result.
+template <signal::memory_words Words, lane_group Group, class Kind>
+WARMSET_HD signal::push push_by_lanes(Group const& g, signal::ring_view<Kind> r, signal::producer_state& state,
+                                      signal::message const& m, routed_id const* ids) noexcept {
+  using view = signal::ring_view<Kind>;
+  u32 const sequence = state.next;
+  if (!signal::reached(state.consumed + r.shape.capacity, sequence)) {
+    g.leader([&] { state.consumed = Words::load_acquire(r.at(view::consumed)); });
+    if (!signal::reached(state.consumed + r.shape.capacity, sequence)) {
+      return signal::push::full;
+    }
+  }
+  u32 const n = min_of(m.n, r.shape.max_ids);
+  g.for_each(n, [&](u32 i) { Words::store(r.cell(sequence) + view::ids + i, static_cast<u32>(ids[i])); });
+  g.leader([&] {
+    signal::detail::publish_head<Words>(r, sequence, m, n, ids);
+    state.next = sequence + 1;
+  });
+  return signal::push::published;
+}
+
 /// Looks at the answer and, now and then, at the worker and the clock: what shall be done about the step.
 WARMSET_SIDE_OF_WORDS
 template <signal::memory_words Words, class Clock>
@@ -170,8 +191,8 @@ WARMSET_HD void publish_on_device(Group const& g, signal::channel_view c, direct
   if (n_ids <= c.shape.max_ids) {
     u64 const begin = clock.now();
     for (;;) {
-      pushed = signal::push_as<Words>(g, c.demands(), s.demands, sequence,
-                                      {layer, static_cast<u32>(in_phase), 0, n_ids}, ids);
+      pushed = detail::push_by_lanes<Words>(g, c.demands(), s.demands,
+                                            {layer, static_cast<u32>(in_phase), 0, n_ids}, ids);
       if (pushed != signal::push::full) {
         break;
       }
@@ -278,8 +299,8 @@ WARMSET_HD void hint_on_device(Group const& g, signal::channel_view c, directed_
   if (s.vote == 0) {
     return;
   }
-  signal::push const pushed = signal::push_as<Words>(g, c.hints(), s.hints, s.hints.next,
-                                                     {layer, ahead, s.demands.next - 1, n_ids}, ids);
+  signal::push const pushed = detail::push_by_lanes<Words>(
+      g, c.hints(), s.hints, {layer, ahead, s.demands.next - 1, n_ids}, ids);
   g.leader([&] {
     if (pushed == signal::push::published) {
       ++s.out.hints;

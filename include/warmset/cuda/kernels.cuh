@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "abi.cuh"
 #include "device_step.hpp"
 #include "lanes.cuh"
 #include "probe.cuh"
@@ -60,10 +61,12 @@ __device__ inline void copy_by_block(unsigned char* to, unsigned char const* fro
 
 }  // namespace detail
 
+inline namespace WARMSET_CUDA_TAG {
+
 /// Decides the next step of one row of a pool and answers its ids. One warp. Source of the scheme: section 8 of this
 /// project's design, "device-directed".
 template <class Policy, class Id>
-__global__ void __launch_bounds__(32) plan_kernel(pool_view<Policy> v, u32 row, launch_state const* now, Id const* ids,
+WARMSET_KERNEL void __launch_bounds__(32) plan_kernel(pool_view<Policy> v, u32 row, launch_state const* now, Id const* ids,
                                                   u32 n_ids, i32* slots) {
   require_device_callable<Policy, warp_lanes>();
   step_on_device<Policy>(warp_lanes{}, v, device_input{row, now->epoch, now->in_phase}, ids, n_ids, slots);
@@ -71,7 +74,7 @@ __global__ void __launch_bounds__(32) plan_kernel(pool_view<Policy> v, u32 row, 
 
 /// Fetches what the plan listed, with a few blocks: more than eight of 512 threads add nothing on an H200 over PCIe 5.
 template <class Policy>
-__global__ void __launch_bounds__(detail::gather_threads) gather_kernel(pool_view<Policy> v) {
+WARMSET_KERNEL void __launch_bounds__(detail::gather_threads) gather_kernel(pool_view<Policy> v) {
   gather<Policy>(
       v, blockIdx.x, gridDim.x,
       [](unsigned char* to, unsigned char const* from, u64 bytes) { detail::copy_by_block(to, from, bytes); },
@@ -87,4 +90,5 @@ __global__ void __launch_bounds__(detail::gather_threads) gather_kernel(pool_vie
       });
 }
 
+}  // namespace WARMSET_CUDA_TAG
 }  // namespace warmset::inline v0::cuda

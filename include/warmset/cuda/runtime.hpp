@@ -140,6 +140,28 @@ class runtime {
     return told(cudaThreadExchangeStreamCaptureMode(&mode));
   }
 
+  // ---- what the phase probe asks for
+
+  call_result make_timed_event(event& e) noexcept { return told(cudaEventCreate(&e)); }
+  /// Of a stream that is being captured: at every launch of the graph.
+  call_result record_timed(event e, stream s) noexcept {
+    bool captured = false;
+    call_result const r = is_captured(s, captured);
+    return r ? told(cudaEventRecordWithFlags(e, s, captured ? cudaEventRecordExternal : cudaEventRecordDefault)) : r;
+  }
+  call_result is_captured(stream s, bool& captured) noexcept {
+    cudaStreamCaptureStatus now = cudaStreamCaptureStatusNone;
+    call_result const r = told(cudaStreamIsCapturing(s, &now));
+    captured = now != cudaStreamCaptureStatusNone;
+    return r;
+  }
+  call_result elapsed(u64& nanoseconds, event from, event to) noexcept {
+    float milliseconds = 0;
+    call_result const r = told(cudaEventElapsedTime(&milliseconds, from, to));
+    nanoseconds = milliseconds > 0 ? static_cast<u64>(static_cast<double>(milliseconds) * 1e6 + 0.5) : 0;
+    return r;
+  }
+
  private:
   static call_result told(cudaError_t code) noexcept {
     if (code != cudaSuccess && code != cudaErrorNotReady) {

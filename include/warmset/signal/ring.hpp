@@ -6,7 +6,6 @@
 
 #include "../core/error.hpp"
 #include "../core/ids.hpp"
-#include "../core/lanes.hpp"
 #include "../core/result.hpp"
 #include "words.hpp"
 
@@ -144,54 +143,57 @@ enum class push : u8 {
   replayed,  ///< a message of this number has been published before; nothing was written
 };
 
+namespace detail {
+
+/// Writes what a message has besides its ids, which are there, and publishes it.
+WARMSET_SIDE_OF_WORDS
+template <memory_words Words, class Kind>
+WARMSET_HD void publish_head(ring_view<Kind> r, u32 sequence, message const& m, u32 n, routed_id const* ids) noexcept {
+  using view = ring_view<Kind>;
+  u32* const cell = r.cell(sequence);
+  u32 const head[] = {sequence, m.layer, m.tag, m.after, n};
+  u32 sum = 0;
+  for (u32 i = 0; i < 5; ++i) {
+    sum += check_word(i, head[i]);
+  }
+  for (u32 i = 0; i < n; ++i) {
+    sum += check_word(5 + i, static_cast<u32>(ids[i]));
+  }
+  Words::store(cell + view::layer, m.layer);
+  Words::store(cell + view::tag, m.tag);
+  Words::store(cell + view::after, m.after);
+  Words::store(cell + view::n_ids, n);
+  Words::store(cell + view::check, sum);
+  Words::store_release(cell + view::number, sequence);
+  Words::store_release(r.at(view::published), sequence);
+}
+
+}  // namespace detail
+
 /// Publishes a message under a number of the caller's choice: once, however often it is asked. Writes the
 /// cell first and its number last. Looks at the consumer's word only where its cell may still be owed.
-/// O(ids); never waits. A group of lanes writes the ids together; the state is theirs in common, and all of them
-/// have the result.
+/// O(ids); never waits.
 WARMSET_SIDE_OF_WORDS
-template <memory_words Words, lane_group Group, class Kind>
-WARMSET_HD push push_as(Group const& g, ring_view<Kind> r, producer_state& state, u32 sequence, message const& m,
+template <memory_words Words, class Kind>
+WARMSET_HD push push_as(ring_view<Kind> r, producer_state& state, u32 sequence, message const& m,
                         routed_id const* ids) noexcept {
   using view = ring_view<Kind>;
   if (!reached(sequence, state.next)) {
     return push::replayed;
   }
   if (!reached(state.consumed + r.shape.capacity, sequence)) {
-    g.leader([&] { state.consumed = Words::load_acquire(r.at(view::consumed)); });
+    state.consumed = Words::load_acquire(r.at(view::consumed));
     if (!reached(state.consumed + r.shape.capacity, sequence)) {
       return push::full;
     }
   }
-  u32* const cell = r.cell(sequence);
   u32 const n = min_of(m.n, r.shape.max_ids);
-  g.for_each(n, [&](u32 i) { Words::store(cell + view::ids + i, static_cast<u32>(ids[i])); });
-  g.leader([&] {
-    u32 const head[] = {sequence, m.layer, m.tag, m.after, n};
-    u32 sum = 0;
-    for (u32 i = 0; i < 5; ++i) {
-      sum += detail::check_word(i, head[i]);
-    }
-    for (u32 i = 0; i < n; ++i) {
-      sum += detail::check_word(5 + i, static_cast<u32>(ids[i]));
-    }
-    Words::store(cell + view::layer, m.layer);
-    Words::store(cell + view::tag, m.tag);
-    Words::store(cell + view::after, m.after);
-    Words::store(cell + view::n_ids, n);
-    Words::store(cell + view::check, sum);
-    Words::store_release(cell + view::number, sequence);
-    Words::store_release(r.at(view::published), sequence);
-    state.next = sequence + 1;
-  });
+  for (u32 i = 0; i < n; ++i) {
+    Words::store(r.cell(sequence) + view::ids + i, static_cast<u32>(ids[i]));
+  }
+  detail::publish_head<Words>(r, sequence, m, n, ids);
+  state.next = sequence + 1;
   return push::published;
-}
-
-/// The same by one thread.
-WARMSET_SIDE_OF_WORDS
-template <memory_words Words, class Kind>
-WARMSET_HD push push_as(ring_view<Kind> r, producer_state& state, u32 sequence, message const& m,
-                        routed_id const* ids) noexcept {
-  return push_as<Words>(one_lane{}, r, state, sequence, m, ids);
 }
 
 enum class pull : u8 {
