@@ -9,10 +9,12 @@
 
 /// What keeps the kernels of two shared libraries in one process apart.
 ///
-/// A kernel is hidden: its stub is the address by which the runtime finds it, and the dynamic linker would make one of two
-/// libraries launch the other's. What launches kernels lies in an inline namespace that is tagged with the version and the
-/// architectures of its library, such as v0_1_0_sm_750_900, so that it is only ever merged with its like.
-#define WARMSET_KERNEL __attribute__((visibility("hidden"))) __global__
+/// A kernel is hidden (between WARMSET_HIDE_KERNELS and WARMSET_SHOW_AGAIN): its stub is the address by which the runtime
+/// finds it, and the dynamic linker would make one of two libraries launch the other's. nvcc 13 makes the stubs of templates
+/// static by itself. What launches kernels lies in an inline namespace that is tagged with the version and the architectures
+/// of its library, such as v0_1_0_sm_750_900, so that it is only ever merged with its like.
+#define WARMSET_HIDE_KERNELS _Pragma("GCC visibility push(hidden)")
+#define WARMSET_SHOW_AGAIN _Pragma("GCC visibility pop")
 
 #define WARMSET_ABI_1(a) _##a
 #define WARMSET_ABI_2(a, b) _##a##_##b

@@ -17,18 +17,19 @@
 namespace warmset::inline v0::cuda {
 
 inline namespace WARMSET_CUDA_TAG {
+WARMSET_HIDE_KERNELS
 
 // Templates, so that one is made only where it is launched.
 
 template <class Words>
-WARMSET_KERNEL void __launch_bounds__(32)
+__global__ void __launch_bounds__(32)
     publish_kernel(signal::channel_view c, directed_state* s, step_ticket* t, u32 layer, phase in_phase,
                    routed_id const* ids, u32 n_ids) {
   publish_on_device<Words>(warp_lanes{}, c, *s, *t, layer, in_phase, ids, n_ids, device_clock{});
 }
 
 template <class Words>
-WARMSET_KERNEL void __launch_bounds__(detail::gather_threads)
+__global__ void __launch_bounds__(detail::gather_threads)
     await_kernel(signal::channel_view c, directed_state* s, step_ticket* t, directed_place p, routed_id const* ids,
                  u32 n_ids, i32* slots) {
   __shared__ block_words shared;
@@ -37,20 +38,22 @@ WARMSET_KERNEL void __launch_bounds__(detail::gather_threads)
 }
 
 template <class Words>
-WARMSET_KERNEL void finish_kernel(signal::channel_view c, step_ticket const* t) {
+__global__ void finish_kernel(signal::channel_view c, step_ticket const* t) {
   finish_on_device<Words>(c, *t);
 }
 
 template <class Words>
-WARMSET_KERNEL void __launch_bounds__(32) hint_kernel(signal::channel_view c, directed_state* s, u32 layer,
+__global__ void __launch_bounds__(32) hint_kernel(signal::channel_view c, directed_state* s, u32 layer,
                                                       routed_id const* ids, u32 n_ids, u32 ahead) {
   hint_on_device<Words>(warp_lanes{}, c, *s, layer, ids, n_ids, ahead);
 }
 
 template <class Words>
-WARMSET_KERNEL void await_hint_kernel(signal::channel_view c, directed_state* s) {
+__global__ void await_hint_kernel(signal::channel_view c, directed_state* s) {
   await_hint_on_device<Words>(c, *s, device_clock{});
 }
+
+WARMSET_SHOW_AGAIN
 
 /// Of whose mapped memory kernels read: the spans that the copy engine copies from. Where they are not mapped there is no
 /// address, and steps are waited for past their deadline.

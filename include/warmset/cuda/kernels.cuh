@@ -62,11 +62,12 @@ __device__ inline void copy_by_block(unsigned char* to, unsigned char const* fro
 }  // namespace detail
 
 inline namespace WARMSET_CUDA_TAG {
+WARMSET_HIDE_KERNELS
 
 /// Decides the next step of one row of a pool and answers its ids. One warp. Source of the scheme: section 8 of this
 /// project's design, "device-directed".
 template <class Policy, class Id>
-WARMSET_KERNEL void __launch_bounds__(32) plan_kernel(pool_view<Policy> v, u32 row, launch_state const* now, Id const* ids,
+__global__ void __launch_bounds__(32) plan_kernel(pool_view<Policy> v, u32 row, launch_state const* now, Id const* ids,
                                                   u32 n_ids, i32* slots) {
   require_device_callable<Policy, warp_lanes>();
   step_on_device<Policy>(warp_lanes{}, v, device_input{row, now->epoch, now->in_phase}, ids, n_ids, slots);
@@ -74,7 +75,7 @@ WARMSET_KERNEL void __launch_bounds__(32) plan_kernel(pool_view<Policy> v, u32 r
 
 /// Fetches what the plan listed, with a few blocks: more than eight of 512 threads add nothing on an H200 over PCIe 5.
 template <class Policy>
-WARMSET_KERNEL void __launch_bounds__(detail::gather_threads) gather_kernel(pool_view<Policy> v) {
+__global__ void __launch_bounds__(detail::gather_threads) gather_kernel(pool_view<Policy> v) {
   gather<Policy>(
       v, blockIdx.x, gridDim.x,
       [](unsigned char* to, unsigned char const* from, u64 bytes) { detail::copy_by_block(to, from, bytes); },
@@ -90,5 +91,6 @@ WARMSET_KERNEL void __launch_bounds__(detail::gather_threads) gather_kernel(pool
       });
 }
 
+WARMSET_SHOW_AGAIN
 }  // namespace WARMSET_CUDA_TAG
 }  // namespace warmset::inline v0::cuda
