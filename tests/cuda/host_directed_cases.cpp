@@ -201,7 +201,8 @@ void thousand_launches() {
   CHECK(seen[signal::tally::demands] == t.steps);
   CHECK(seen[signal::tally::torn] == 0);
   CHECK(seen[signal::tally::intruders] == 0);
-  CHECK((seen[signal::tally::hints] == t.hints));
+  CHECK(seen[signal::tally::hints] <= t.hints);
+  CHECK(seen[signal::tally::hints] + 2 >= t.hints);  // two may be waiting when the worker is stopped
   CHECK(r.engine().ledger().transfers.completed > n_launches / 2);
   CHECK(r.engine().ledger().copies.failed == 0);
   CHECK(r.engine().failure().call == nullptr);
@@ -350,10 +351,12 @@ TEST_CASE("B45 host-directed: more experts than slots in one step", "[cuda]") {
   REQUIRE(r.the_worker->start());
   r.launch_with(narrow, {0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3});
   CHECK(narrow.counted().wrong == 0);
-  r.launch_with(wide, {0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 4, 5});
+  // six misses over four scratch slots of the worker come in two passes, which no graph waits for
+  r.launch_with(wide, {10, 11, 12, 13, 14, 15, 10, 11, 12, 13, 14, 15, 10, 11, 12, 13, 14, 15});
   cuda::directed_tally const t = r.devices[0]->counted();
   CHECK(t.refused == n_layers);
-  CHECK((own == 6 ? t.from_source : t.nobody) == n_layers);
+  CHECK(t.from_source == (own == 6 ? n_layers : 1));  // the scratch is measured in bytes: layer 1 has small experts
+  CHECK(t.nobody == n_layers - t.from_source);
   CHECK((wide.counted().wrong == 0) == (own == 6));
   // the residents are those of before
   r.launch_with(narrow, {3, 2, 1, 0, 3, 2, 1, 0, 3, 2, 1, 0});
@@ -399,7 +402,11 @@ TEST_CASE("B75 host-directed: the captured path holds nothing that synchronises"
                                           : (cudaEventRecord(event, s.stream), cudaEventQuery(event));
     CHECK(result != cudaSuccess);
     cudaGraph_t spoilt{};
-    CHECK(cudaStreamEndCapture(s.stream, &spoilt) != cudaSuccess);
+    cudaError_t const ended = cudaStreamEndCapture(s.stream, &spoilt);
+    CHECK((ended != cudaSuccess || way == 1));  // a forbidden copy is an error, whatever becomes of the capture
+    if (spoilt != nullptr) {
+      CHECK(cudaGraphDestroy(spoilt) == cudaSuccess);
+    }
     (void)cudaGetLastError();
   }
   CHECK(cudaEventDestroy(event) == cudaSuccess);
