@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <warmset/cache.hpp>
+#include <warmset/observe/health_facts.hpp>
 #include <warmset/policy/score/lru.hpp>
 
 #include "cuda/copy_rig.hpp"
@@ -353,6 +354,8 @@ TEST_CASE("a cache over the copy engine delivers the experts that are asked for"
   {
     cache<plain, engine> c{r.model, budget::of_slots(9), plain::numbers, r.make()};
     engine const& e = c.backend();
+    health_monitor const monitor{health_setup_of(c)};
+    CHECK((monitor.report().why == reason::pageable) == (e.degraded() == reason::pageable));
     CHECK(e.n_own(0) == 4);
     CHECK(e.first_own(0) == 2 * 9 + 4);
     warmset_test::dice random{11};

@@ -29,6 +29,9 @@ cudaError_t device::publish(cudaStream_t stream, u32 layer, routed_id const* ids
 cudaError_t device::await(cudaStream_t stream, u32 layer, routed_id const* ids, u32 n, i32* slots) {
   return parts_->directed.await(stream, layer_id{layer}, ids, n, slots).code;
 }
+cudaError_t device::ask(cudaStream_t stream, u32 layer, routed_id const* ids, u32 n, i32* slots) {
+  return parts_->directed.ask(stream, layer_id{layer}, ids, n, slots).code;
+}
 cudaError_t device::finish(cudaStream_t stream, u32 layer) { return parts_->directed.finish(stream, layer_id{layer}).code; }
 cudaError_t device::hint(cudaStream_t stream, u32 layer, routed_id const* ids, u32 n) {
   return parts_->directed.hint(stream, layer_id{layer}, ids, n).code;

@@ -23,6 +23,7 @@ class device {
 
   cudaError_t publish(cudaStream_t stream, u32 layer, routed_id const* ids, u32 n);
   cudaError_t await(cudaStream_t stream, u32 layer, routed_id const* ids, u32 n, i32* slots);
+  cudaError_t ask(cudaStream_t stream, u32 layer, routed_id const* ids, u32 n, i32* slots);
   cudaError_t finish(cudaStream_t stream, u32 layer);
   cudaError_t hint(cudaStream_t stream, u32 layer, routed_id const* ids, u32 n);
   cudaError_t await_hint(cudaStream_t stream);

@@ -23,6 +23,8 @@ struct step_ticket {
   u32 sequence;   ///< of its demand
   u32 published;  ///< 0: it is in no ring
   u32 by;         ///< step_served
+  u32 unused;
+  u64 since;      ///< when it was published, by the device's clock
 };
 
 /// What a device has counted of its waits; it alone writes it.
@@ -37,6 +39,7 @@ struct directed_tally {
   u64 overdue;        ///< steps whose answer did not come by their deadline
   u64 hints;          ///< messages published
   u64 hint_waits_expired;
+  u64 round_trip;  ///< nanoseconds from publication to the answer, over the steps from slots
 };
 
 /// What the host may change between two launches of a graph.
@@ -210,7 +213,7 @@ WARMSET_HD void publish_on_device(Group const& g, signal::channel_view c, direct
   }
   g.leader([&] {
     bool const is_published = pushed == signal::push::published;
-    t = {sequence, is_published ? 1u : 0u, static_cast<u32>(step_served::nobody)};
+    t = {sequence, is_published ? 1u : 0u, static_cast<u32>(step_served::nobody), 0, clock.now()};
     ++s.out.steps;
     ++(is_published ? s.out.published : s.out.not_published);
   });
@@ -260,6 +263,7 @@ WARMSET_HD void await_on_device(Group const& g, signal::channel_view c, directed
   }
   g.leader([&] {
     t.by = static_cast<u32>(by);
+    s.out.round_trip += by == step_served::slots ? clock.now() - t.since : 0;
     s.out.refused += s.why != 0 || s.n_waves > 1 ? 1 : 0;
     ++(by == step_served::slots    ? s.out.from_slots
        : by == step_served::source ? s.out.from_source
