@@ -111,7 +111,7 @@ TEST_CASE("neighbours are one copy, and small copies have a batch of their own",
   CHECK(e.ledger().copies.issued == 4);  // two runs, two banks
   CHECK(e.ledger().large_copies == 2);
   CHECK(e.ledger().small_copies == 2);
-  CHECK(r.world.n_batches == 2);
+  CHECK(r.world.n_batches == 1 + 2);  // open tries one
   CHECK(r.world.smallest_in_batch_of_large >= large);
   for (transfer_order const& o : {order(0, 3), order(1, 4), order(2, 5), order(4, 9)}) {
     CHECK(r.holds(e, 0, o.slot, o.expert));
@@ -120,16 +120,45 @@ TEST_CASE("neighbours are one copy, and small copies have a batch of their own",
 
 TEST_CASE("a runtime whose batches turn out not to be there copies in a loop", "[cuda]") {
   rig r(one_layer({64, 32}));
-  r.world.batch_works = false;
+  {
+    r.world.batch_works = false;
+    engine e = r.make();
+    e.open(r.model, warmset_test::make_sites(r.model, 8, 2));
+    CHECK_FALSE(e.batches());
+    e.start(0, {{order(0, 3), order(4, 9)}});
+    drain(e);
+    CHECK(r.holds(e, 0, {4}, {layer_id{1}, {9}}));
+    CHECK(e.failure().call == nullptr);
+    r.world.batch_works = true;
+  }
   engine e = r.make();
   e.open(r.model, warmset_test::make_sites(r.model, 8, 2));
   CHECK(e.batches());
+  r.world.batch_works = false;
   e.start(0, {{order(0, 3), order(4, 9)}});
   drain(e);
   CHECK_FALSE(e.batches());
   CHECK(word(e, 0, 0) == transfer::arrived);
   CHECK(r.holds(e, 0, {4}, {layer_id{1}, {9}}));
   CHECK(e.failure().result.why == reason::unsupported);
+}
+
+TEST_CASE("the slots are zero after open, tails and the kernels' scratch too", "[cuda]") {
+  rig r(warmset_test::two_groups());
+  r.options.own_bytes = 100;
+  r.options.tail_bytes = 12;
+  engine e = r.make();
+  e.open(r.model, warmset_test::make_sites(r.model, 4, 2));
+  for (u32 g = 0; g < e.n_groups(); ++g) {
+    unsigned char const* const memory = e.bank(g, 0);
+    for (u64 i = 0; i < e.layout(g).bytes(); ++i) {
+      REQUIRE(memory[i] == 0);
+    }
+    for (u32 b = 0; b < e.layout(g).n_banks(); ++b) {
+      u64 const own_end = (e.first_own(g) + e.n_own(g)) * e.layout(g).stride(b);
+      CHECK(own_end + 12 <= e.layout(g).tail_offset(b) + e.layout(g).tail_bytes(b) - e.layout(g).offset(b, 0));
+    }
+  }
 }
 
 TEST_CASE("a stream waits for its own transfer and no later one", "[cuda]") {

@@ -10,45 +10,6 @@ using namespace warmset;
 
 namespace directed {
 
-struct device::parts {
-  cuda::host_directed directed;
-};
-
-device::device(cuda::mapped_channel& channel, geometry const& model, cuda::copy_engine const& engine,
-               move::span_source const* source, cuda::directed_limits limits, u32 share, u32 shares) {
-  cuda::directed_options const options{limits, share, shares};
-  parts_ = source != nullptr
-               ? std::unique_ptr<parts>(new parts{{channel, model, engine, cuda::mapped_spans{*source}, options}})
-               : std::unique_ptr<parts>(new parts{{channel, model, engine, cuda::no_mapped_source{}, options}});
-}
-device::~device() = default;
-
-cudaError_t device::publish(cudaStream_t stream, u32 layer, routed_id const* ids, u32 n) {
-  return parts_->directed.publish(stream, layer_id{layer}, ids, n).code;
-}
-cudaError_t device::await(cudaStream_t stream, u32 layer, routed_id const* ids, u32 n, i32* slots) {
-  return parts_->directed.await(stream, layer_id{layer}, ids, n, slots).code;
-}
-cudaError_t device::ask(cudaStream_t stream, u32 layer, routed_id const* ids, u32 n, i32* slots) {
-  return parts_->directed.ask(stream, layer_id{layer}, ids, n, slots).code;
-}
-cudaError_t device::finish(cudaStream_t stream, u32 layer) { return parts_->directed.finish(stream, layer_id{layer}).code; }
-cudaError_t device::hint(cudaStream_t stream, u32 layer, routed_id const* ids, u32 n) {
-  return parts_->directed.hint(stream, layer_id{layer}, ids, n).code;
-}
-cudaError_t device::await_hint(cudaStream_t stream) { return parts_->directed.await_hint(stream).code; }
-cudaError_t device::set(cuda::directed_limits limits) { return parts_->directed.set(limits).code; }
-cuda::directed_tally device::counted() const {
-  cuda::directed_tally t{};
-  (void)parts_->directed.counted(t);
-  return t;
-}
-cuda::step_ticket device::last(u32 layer) const {
-  cuda::step_ticket t{};
-  (void)parts_->directed.last(layer_id{layer}, t);
-  return t;
-}
-
 namespace {
 
 __global__ void next_ids_kernel(routed_id const* all, u32* launch, u32 n, routed_id* ids) {
@@ -85,6 +46,48 @@ __global__ void check_kernel(unsigned char const* bank, u64 bytes, u32 layer, u3
 }
 
 }  // namespace
+
+struct device::parts {
+  cuda::host_directed directed;
+};
+
+device::device(cuda::mapped_channel& channel, geometry const& model, cuda::copy_engine const& engine,
+               move::span_source const* source, cuda::directed_limits limits, u32 share, u32 shares) {
+  cuda::directed_options const options{limits, share, shares};
+  parts_ = source != nullptr
+               ? std::unique_ptr<parts>(new parts{{channel, model, engine, cuda::mapped_spans{*source}, options}})
+               : std::unique_ptr<parts>(new parts{{channel, model, engine, cuda::no_mapped_source{}, options}});
+  cudaFuncAttributes loaded{};  // as cuda::host_directed does with its own
+  (void)cudaFuncGetAttributes(&loaded, reinterpret_cast<void const*>(&next_ids_kernel));
+  (void)cudaFuncGetAttributes(&loaded, reinterpret_cast<void const*>(&check_kernel));
+}
+device::~device() = default;
+
+cudaError_t device::publish(cudaStream_t stream, u32 layer, routed_id const* ids, u32 n) {
+  return parts_->directed.publish(stream, layer_id{layer}, ids, n).code;
+}
+cudaError_t device::await(cudaStream_t stream, u32 layer, routed_id const* ids, u32 n, i32* slots) {
+  return parts_->directed.await(stream, layer_id{layer}, ids, n, slots).code;
+}
+cudaError_t device::ask(cudaStream_t stream, u32 layer, routed_id const* ids, u32 n, i32* slots) {
+  return parts_->directed.ask(stream, layer_id{layer}, ids, n, slots).code;
+}
+cudaError_t device::finish(cudaStream_t stream, u32 layer) { return parts_->directed.finish(stream, layer_id{layer}).code; }
+cudaError_t device::hint(cudaStream_t stream, u32 layer, routed_id const* ids, u32 n) {
+  return parts_->directed.hint(stream, layer_id{layer}, ids, n).code;
+}
+cudaError_t device::await_hint(cudaStream_t stream) { return parts_->directed.await_hint(stream).code; }
+cudaError_t device::set(cuda::directed_limits limits) { return parts_->directed.set(limits).code; }
+cuda::directed_tally device::counted() const {
+  cuda::directed_tally t{};
+  (void)parts_->directed.counted(t);
+  return t;
+}
+cuda::step_ticket device::last(u32 layer) const {
+  cuda::step_ticket t{};
+  (void)parts_->directed.last(layer_id{layer}, t);
+  return t;
+}
 
 cudaError_t next_ids(cudaStream_t stream, routed_id const* all, u32* launch, u32 n, routed_id* ids) {
   next_ids_kernel<<<1, 32, 0, stream>>>(all, launch, n, ids);

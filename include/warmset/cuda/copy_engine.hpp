@@ -439,11 +439,6 @@ class basic_copy_engine {
     take_memory(s, wanted);
     require("creating a stream", runtime_.make_stream(s.stream));
     s.has_stream = true;
-    for (group_memory& g : s.groups) {
-      if (g.memory != nullptr) {
-        require("zeroing device memory", runtime_.clear(g.memory, g.layout.bytes(), s.stream));
-      }
-    }
     std::size_t const n_events = min_of(n_copies, std::size_t{options_.events});
     s.events.reserve(n_events);
     for (std::size_t i = 0; i < n_events; ++i) {
@@ -454,6 +449,12 @@ class basic_copy_engine {
     s.launches.resize(n_events);
     if (!pin_source(s, model)) {
       make_ring(s);
+    }
+    try_a_batch(s);
+    for (group_memory& g : s.groups) {
+      if (g.memory != nullptr) {
+        require("zeroing device memory", runtime_.clear(g.memory, g.layout.bytes(), s.stream));
+      }
     }
     require("zeroing device memory", runtime_.synchronise(s.stream));
     s.is_open = true;
@@ -517,6 +518,22 @@ class basic_copy_engine {
       s.registered.push_back(p);
     }
     return true;
+  }
+
+  /// Whether batches work, and what the runtime makes at the first of them is made now: not while a kernel waits.
+  void try_a_batch(state& s) noexcept {
+    s.batches = s.batches && s.n_ring == 0 && s.to.size() > 1 && !s.banks.empty();
+    for (group_memory const& g : s.groups) {
+      if (s.batches && g.memory != nullptr) {
+        for (u32 i = 0; i < 2; ++i) {
+          s.to[i] = g.memory + i;
+          s.from[i] = s.banks[0];
+          s.bytes[i] = 1;
+        }
+        s.batches = static_cast<bool>(runtime_.copy_batch(s.to.data(), s.from.data(), s.bytes.data(), 2, s.stream));
+        return;
+      }
+    }
   }
 
   void make_ring(state& s) {
