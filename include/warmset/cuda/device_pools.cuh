@@ -27,6 +27,8 @@ struct device_options {
   u32 piece_bytes = 8'192;    ///< what one warp fetches at a time; a multiple of 16
 };
 
+inline namespace WARMSET_CUDA_TAG {
+
 /// The pools of a model in device memory, and the kernels that decide their steps inside a graph. Owns tables, arrival
 /// words and banks; no step of it needs the host. One stream at a time orders the steps of a pool, which is also the lease
 /// of what they answer.
@@ -217,4 +219,5 @@ class device_pools {
   std::vector<device_pool> pools_;
 };
 
+}  // namespace WARMSET_CUDA_TAG
 }  // namespace warmset::inline v0::cuda

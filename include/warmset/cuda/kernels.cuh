@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "abi.cuh"
 #include "device_step.hpp"
 #include "lanes.cuh"
 #include "probe.cuh"
@@ -98,6 +99,9 @@ __device__ u32 bring_near(table_reader<Policy> const& t, u32 row) {
 
 }  // namespace detail
 
+inline namespace WARMSET_CUDA_TAG {
+WARMSET_HIDE_KERNELS
+
 /// Decides the next step of one row of a pool and answers its ids. One warp. Source of the scheme: section 8 of this
 /// project's design, "device-directed".
 template <class Policy, class Id>
@@ -162,4 +166,6 @@ __global__ void __launch_bounds__(detail::gather_threads) gather_kernel(__grid_c
       });
 }
 
+WARMSET_SHOW_AGAIN
+}  // namespace WARMSET_CUDA_TAG
 }  // namespace warmset::inline v0::cuda

@@ -135,6 +135,16 @@ class span_source {
     }
   }
 
+  /// The bytes of one bank of a layer; empty where none were named. O(spans).
+  std::span<std::byte const> bytes(layer_id layer, u32 bank) const noexcept {
+    for (entry const& e : entries_) {
+      if (e.layer == layer && e.bank == bank) {
+        return e.bytes;
+      }
+    }
+    return {};
+  }
+
   void read(expert_key key, u32 bank, u64 offset, std::span<std::byte> out) const noexcept {
     if (!out.empty()) {
       std::memcpy(out.data(), at(key, bank, offset), out.size());

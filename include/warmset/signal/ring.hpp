@@ -143,6 +143,33 @@ enum class push : u8 {
   replayed,  ///< a message of this number has been published before; nothing was written
 };
 
+namespace detail {
+
+/// Writes what a message has besides its ids, which are there, and publishes it.
+WARMSET_SIDE_OF_WORDS
+template <memory_words Words, class Kind>
+WARMSET_HD void publish_head(ring_view<Kind> r, u32 sequence, message const& m, u32 n, routed_id const* ids) noexcept {
+  using view = ring_view<Kind>;
+  u32* const cell = r.cell(sequence);
+  u32 const head[] = {sequence, m.layer, m.tag, m.after, n};
+  u32 sum = 0;
+  for (u32 i = 0; i < 5; ++i) {
+    sum += check_word(i, head[i]);
+  }
+  for (u32 i = 0; i < n; ++i) {
+    sum += check_word(5 + i, static_cast<u32>(ids[i]));
+  }
+  Words::store(cell + view::layer, m.layer);
+  Words::store(cell + view::tag, m.tag);
+  Words::store(cell + view::after, m.after);
+  Words::store(cell + view::n_ids, n);
+  Words::store(cell + view::check, sum);
+  Words::store_release(cell + view::number, sequence);
+  Words::store_release(r.at(view::published), sequence);
+}
+
+}  // namespace detail
+
 /// Publishes a message under a number of the caller's choice: once, however often it is asked. Writes the
 /// cell first and its number last. Looks at the consumer's word only where its cell may still be owed.
 /// O(ids); never waits.
@@ -160,25 +187,11 @@ WARMSET_HD push push_as(ring_view<Kind> r, producer_state& state, u32 sequence, 
       return push::full;
     }
   }
-  u32* const cell = r.cell(sequence);
   u32 const n = min_of(m.n, r.shape.max_ids);
-  u32 const head[] = {sequence, m.layer, m.tag, m.after, n};
-  u32 sum = 0;
-  for (u32 i = 0; i < 5; ++i) {
-    sum += detail::check_word(i, head[i]);
-  }
   for (u32 i = 0; i < n; ++i) {
-    u32 const id = static_cast<u32>(ids[i]);
-    sum += detail::check_word(5 + i, id);
-    Words::store(cell + view::ids + i, id);
+    Words::store(r.cell(sequence) + view::ids + i, static_cast<u32>(ids[i]));
   }
-  Words::store(cell + view::layer, m.layer);
-  Words::store(cell + view::tag, m.tag);
-  Words::store(cell + view::after, m.after);
-  Words::store(cell + view::n_ids, n);
-  Words::store(cell + view::check, sum);
-  Words::store_release(cell + view::number, sequence);
-  Words::store_release(r.at(view::published), sequence);
+  detail::publish_head<Words>(r, sequence, m, n, ids);
   state.next = sequence + 1;
   return push::published;
 }
