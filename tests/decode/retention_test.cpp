@@ -75,59 +75,53 @@ struct run_of {
   u64 hits = 0;
 };
 
-/// Hits of a pool whose coldest resident leaves: the smallest of the successor's key and the head's; then the longest
-/// unused; then the lowest slot.
-u64 hits_of_reference(loaded const& m, run_of const& run, retention_head const& head, u32 slots) {
-  architecture const& a = m.model.numbers;
+/// (bias + W . q) / 2^shift, rounded down, also below zero.
+i64 key_of_reference(retention_head::layer const& l, std::span<i16 const> input, u32 expert) {
+  i64 sum = l.bias[expert];
+  for (std::size_t i = 0; i < input.size(); ++i) {
+    sum += i64{l.weights[expert * input.size() + i]} * input[i];
+  }
+  i64 const unit = i64{1} << l.shift;
+  return (sum - ((sum % unit) + unit) % unit) / unit;
+}
+
+/// Hits of pools whose coldest resident leaves: the smallest sum of the successor's key and the head's, then the longest
+/// unused. Requires that the keys of the run are those of the head.
+u64 hits_of_reference(run_of const& run, retention_head const& head, u32 n_experts, u32 slots) {
   u64 hits = 0;
-  for (u32 row = 0; row < a.layers; ++row) {
-    kit::successor_reference successor(a.experts, row, {});
-    std::vector<u32> in(slots, u32_max);
+  for (u32 row = 0; row < head.layers().size(); ++row) {
+    kit::successor_reference successor(n_experts, row, {});
+    kit::id_list residents;
+    std::vector<u64> last(n_experts);
+    u64 tick = 0;
     for (u64 t = 0; t < run.samples.n_tokens(); ++t) {
       auto const ids = run.samples.ids(t, row);
       kit::id_list const used(ids.begin(), ids.end());
-      std::vector<u32> last(a.experts);
-      for (u32 e = 0; e < a.experts; ++e) {
-        last[e] = successor.last(e);
+      std::vector<i32> const& own = successor.step(used);
+      std::vector<i64> worth(n_experts);
+      for (u32 e = 0; e < n_experts; ++e) {
+        i64 const key = key_of_reference(head.layers()[row], run.samples.input(t, row), e);
+        REQUIRE(run.keys.at(row)[t][e] == key);
+        worth[e] = key + own[e];
       }
-      std::vector<i32> const& key = successor.step(used);
-      auto const input = run.samples.input(t, row);
-      retention_head::layer const& l = head.layers()[row];
-      std::vector<i64> worth(a.experts);
-      for (u32 e = 0; e < a.experts; ++e) {
-        i64 sum = l.bias[e];
-        for (u32 i = 0; i < a.hidden; ++i) {
-          sum += i64{l.weights[e * a.hidden + i]} * input[i];
+      kit::id_list idle;  // residents that may leave, the coldest first
+      for (u32 e : residents) {
+        if (kit::contains(used, e)) {
+          ++hits;
+        } else {
+          idle.push_back(e);
         }
-        // Rounded down, also below zero.
-        i64 const unit = i64{1} << l.shift;
-        i64 const keep = (sum - (((sum % unit) + unit) % unit)) / unit;
-        REQUIRE(run.keys.at(row)[t][e] == keep);
-        worth[e] = keep + key[e];
       }
-      std::vector<u32> missing;
+      std::sort(idle.begin(), idle.end(), [&](u32 x, u32 y) {
+        return std::pair(worth[x], last[x]) < std::pair(worth[y], last[y]);
+      });
+      std::size_t const room = slots - used.size();
+      idle.erase(idle.begin(), idle.begin() + static_cast<std::ptrdiff_t>(
+                                                  idle.size() - std::min(idle.size(), room)));
+      residents = used;
+      residents.insert(residents.end(), idle.begin(), idle.end());
       for (u32 e : used) {
-        bool const is_in = std::find(in.begin(), in.end(), e) != in.end();
-        hits += is_in ? 1 : 0;
-        if (!is_in) {
-          missing.push_back(e);
-        }
-      }
-      for (u32 e : missing) {
-        std::size_t victim = std::find(in.begin(), in.end(), u32_max) - in.begin();
-        if (victim == slots) {
-          for (std::size_t s = 0; s < slots; ++s) {
-            if (kit::contains(used, in[s])) {
-              continue;
-            }
-            if (victim == slots || std::pair(worth[in[s]], last[in[s]]) <
-                                       std::pair(worth[in[victim]], last[in[victim]])) {
-              victim = s;
-            }
-          }
-        }
-        REQUIRE(victim < slots);
-        in[victim] = e;
+        last[e] = ++tick;
       }
     }
   }
@@ -180,7 +174,7 @@ TEST_CASE(
     REQUIRE(with.samples.n_tokens() == tokens.size());
     CHECK(with.keys.size() == m.model.numbers.layers);
     CHECK(without.keys.empty());
-    CHECK(with.hits == hits_of_reference(m, with, head, slots));
+    CHECK(with.hits == hits_of_reference(with, head, m.model.numbers.experts, slots));
     CHECK(with.hits != without.hits);
     if (!slow_build) {
       CHECK(with.hits > without.hits);  // of text that the head was not fitted to
