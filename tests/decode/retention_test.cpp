@@ -3,6 +3,7 @@
 // The retention head: its keys and what the cache does with them, against references written for reading; its file.
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -259,6 +260,40 @@ TEST_CASE("products in integers are exact up to the largest that a head may reac
     }
     CHECK(out[r] == sum);
   }
+}
+
+TEST_CASE("keys cost at most one and a half times what the router's matrix costs") {
+  if (!fast_build) {
+    SKIP("for builds with optimisation");
+  }
+  loaded const m(small_model_file());
+  retention_head const head(head_file(), m.model);
+  architecture const& a = m.model.numbers;
+  std::vector<float> const x(a.hidden, 0.25f);
+  std::vector<float> logits(a.experts);
+  std::vector<i16> fixed(a.hidden);
+  std::vector<i32> keys(a.experts);
+  auto const seconds = [&](auto&& work) {
+    auto const begin = std::chrono::steady_clock::now();
+    for (u32 row = 0; row < 20 * a.layers; ++row) {
+      work(row % a.layers);
+    }
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  };
+  double of_router = 1e9;
+  double of_keys = 1e9;
+  for (int trial = 0; trial < 200; ++trial) {  // the fastest of each: others may be at work here
+    of_router = std::min(of_router, seconds([&](u32 row) {
+                           kernels::multiply(m.model.layers[row].router.data(), x.data(),
+                                             logits.data(), a.experts, a.hidden);
+                         }));
+    of_keys =
+        std::min(of_keys, seconds([&](u32 row) {
+                   kernels::to_fixed_point(x.data(), 256, input_bound, fixed.data(), a.hidden);
+                   head.keys(row, fixed, keys);
+                 }));
+  }
+  CHECK(of_keys <= 1.5 * of_router);
 }
 
 TEST_CASE("a file that is no head of this model is refused, and why is said") {
