@@ -15,6 +15,7 @@
 namespace warmset_decode {
 
 class instruments;
+class retention_head;
 
 /// What a device is to do besides computing.
 struct device_options {
@@ -28,6 +29,8 @@ struct device_options {
   u64 compute_ns = 100'000;   ///< of a layer and token, on that clock
   u32 copy_failures_q16 = 0;  ///< copies of a bank that fail, in 1/65536
   u64 seed = 1;               ///< of the failures
+  retention_head const* retention =
+      nullptr;  ///< whose keys go to the cache with each step; outlives the device
 };
 
 /// What one forward pass is given: consecutive tokens of one sequence.

@@ -10,6 +10,7 @@
 #include "instruments.hpp"
 #include "kernels.hpp"
 #include "predictor.hpp"
+#include "retention.hpp"
 
 namespace warmset_decode {
 
@@ -24,7 +25,10 @@ class cpu_device final : public device {
       : model_(m), a_(m.numbers), options_(options), tools_(tools), experts_(m, options, tools),
         cache_keys_(a_.layers), cache_values_(a_.layers), router_logits_(a_.experts),
         ahead_state_(a_.hidden), ahead_logits_(a_.experts), gate_(a_.expert_ff), up_(a_.expert_ff),
-        logits_(a_.vocabulary), scores_(a_.context) {
+        logits_(a_.vocabulary), scores_(a_.context), fixed_(a_.hidden) {
+    for (u32 l = 0; l < a_.layers; ++l) {
+      input_scales_.push_back(input_scale(m, l));
+    }
     if (options.predictor != "none") {
       predictor_ = make_predictor(options.predictor);
       if (!predictor_) {
@@ -51,6 +55,9 @@ class cpu_device final : public device {
     }
     if (tools_ != nullptr) {
       tools_->begin_batch();
+      if (tools_->samples() != nullptr) {
+        tools_->samples()->expect(n);
+      }
     }
     take_in(b.tokens);
     for (u32 l = 0; l < a_.layers; ++l) {
@@ -58,7 +65,9 @@ class cpu_device final : public device {
       route(l, n);
       if (tools_ != nullptr) {
         tools_->routed(l, position_, b.in_phase, b.tokens, ids_, weights_);
+        take_samples(l, n);
       }
+      retain(l, n);
       apply_experts(l, b);
     }
     position_ += static_cast<u32>(n);
@@ -179,6 +188,30 @@ class cpu_device final : public device {
     }
   }
 
+  void take_samples(u32 l, std::size_t n) {
+    retention_samples* const to = tools_->samples();
+    for (std::size_t t = 0; to != nullptr && t < n; ++t) {
+      kernels::to_fixed_point(normed_.data() + t * a_.hidden, input_scales_[l], input_bound,
+                              fixed_.data(), a_.hidden);
+      to->set(l, t, fixed_, std::span<routed_id const>(ids_).subspan(t * a_.k, a_.k));
+    }
+  }
+
+  /// keys_ of the layer's experts, from the router's input of the last token. None without a head.
+  void retain(u32 l, std::size_t n) {
+    if (options_.retention == nullptr) {
+      return;
+    }
+    instruments::timer const time(tools_, time_row::dense);
+    kernels::to_fixed_point(normed_.data() + (n - 1) * a_.hidden, input_scales_[l], input_bound,
+                            fixed_.data(), a_.hidden);
+    keys_.resize(a_.experts);
+    options_.retention->keys(l, fixed_, keys_);
+    if (tools_ != nullptr) {
+      tools_->keyed(l, keys_);
+    }
+  }
+
   void apply_experts(u32 l, batch const& b) {
     std::size_t const n = b.tokens.size();
     outputs_.resize(ids_.size() * a_.hidden);
@@ -186,7 +219,7 @@ class cpu_device final : public device {
     {
       instruments::timer const time(tools_, time_row::copies);
       experts_.serve(
-          l, ids_, step_facts{b.in_phase, 0, token, {}}, static_cast<u32>(n),
+          l, ids_, step_facts{b.in_phase, 0, token, keys_}, static_cast<u32>(n),
           [&](u32 expert, expert_cache::weights const& w) { apply_expert(expert, w); },
           [&] { look_ahead(l, b); });
     }
@@ -288,6 +321,9 @@ class cpu_device final : public device {
   std::vector<float> outputs_;  // [token][k][hidden]
   std::vector<float> gate_, up_;
   std::vector<float> logits_, scores_;
+  std::vector<float> input_scales_;  // by layer
+  std::vector<i16> fixed_;           // the router's input of a token
+  std::vector<i32> keys_;            // [experts]; empty without a head
   std::vector<u32> distinct_;
   std::vector<hint> hints_;
   std::vector<routed_id> named_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -13,6 +14,7 @@
 #include <warmset/trace/builder.hpp>
 
 #include "model.hpp"
+#include "retention.hpp"
 
 namespace warmset_decode {
 
@@ -36,6 +38,15 @@ class instruments {
   /// What the router chose: ids and weights of [tokens][k].
   void routed(u32 row, u32 position, warmset::phase p, std::span<u32 const> tokens,
               std::span<warmset::routed_id const> ids, std::span<float const> weights);
+
+  /// Where the samples of the routers are to go; null = nowhere.
+  retention_samples* samples() const noexcept { return samples_; }
+  /// The keys that go to the cache with a step.
+  void keyed(u32 row, std::span<i32 const> keys) {
+    if (on_keys) {
+      on_keys(row, keys);
+    }
+  }
 
   /// Notes the time of its life as a span of this row, where times are wanted.
   class timer {
@@ -61,10 +72,14 @@ class instruments {
   warmset::recall const& made() const noexcept { return made_; }
   warmset::phase_table const& times() const noexcept { return times_; }
   void start_sequence(std::string label);
+  /// Collects samples from now on. They must outlive the work.
+  void collect(retention_samples& to) noexcept { samples_ = &to; }
+  std::function<void(u32 row, std::span<i32 const> keys)> on_keys;
   /// The run as a trace, with the predictions. The recording is empty afterwards.
   warmset::trace::contents take_trace();
 
  private:
+  retention_samples* samples_ = nullptr;
   std::vector<u32> widths_;
   u32 wanted_width_ = 0;
   std::vector<warmset::recall> recalls_;

@@ -67,6 +67,30 @@ void multiply_q8(std::byte const* w, float const* x, float* out, std::size_t row
   }
 }
 
+void multiply_i16(std::int16_t const* w, std::int16_t const* x, std::int32_t* out, std::size_t rows,
+                  std::size_t n) noexcept {
+  for (std::size_t r = 0; r < rows; ++r) {
+    std::int32_t sum = 0;
+    for (std::size_t i = 0; i < n; ++i) {
+      sum += std::int32_t{w[r * n + i]} * x[i];
+    }
+    out[r] = sum;
+  }
+}
+
+void to_fixed_point(float const* x, float scale, int bound, std::int16_t* out,
+                    std::size_t n) noexcept {
+  float const most = static_cast<float>(bound);
+  for (std::size_t i = 0; i < n; ++i) {
+    float v = x[i] * scale;
+    v = v > -most ? v : -most;
+    v = v < most ? v : most;
+    v = x[i] == x[i] ? v : 0;
+    // Truncation of a positive number: as floor, but of one instruction.
+    out[i] = static_cast<std::int16_t>(static_cast<int>(v + (most + 0.5f)) - bound);
+  }
+}
+
 void rms_norm(float const* x, float const* weight, float* out, std::size_t n,
               float epsilon) noexcept {
   float const scale = 1.0f / std::sqrt(dot(x, x, n) / static_cast<float>(n) + epsilon);

@@ -16,6 +16,13 @@ void multiply(float const* w, float const* x, float* out, std::size_t rows, std:
 void multiply_q8(std::byte const* w, float const* x, float* out, std::size_t rows,
                  std::size_t n) noexcept;
 
+/// The same in integers. Nothing overflows where the sum of |w| * |x| of a row does not.
+void multiply_i16(std::int16_t const* w, std::int16_t const* x, std::int32_t* out, std::size_t rows,
+                  std::size_t n) noexcept;
+/// out = x * scale, rounded half up and cut off at +- bound. What is no number becomes 0.
+void to_fixed_point(float const* x, float scale, int bound, std::int16_t* out,
+                    std::size_t n) noexcept;
+
 /// out = x / rms(x) * weight.
 void rms_norm(float const* x, float const* weight, float* out, std::size_t n,
               float epsilon) noexcept;

@@ -49,6 +49,8 @@ struct options {
   std::string trace_path;
   std::string follow_path;
   std::string sequences = "all";
+  std::string retention_path;
+  std::string samples_path;
   u32 prompt_tokens = 128;
   u32 tokens = 64;
   u32 batch = 1;
@@ -147,10 +149,11 @@ void check(options const& o) {
   in_range(o.failing_percent, 0, 100, "--fail-copies");
   in_range(o.compute_us, 0, 1e6, "--compute-us");
   in_range(o.hint_kib.value_or(0), 0, 1e9, "--hint-budget-kib");
-  if ((o.check || o.table) && (o.recall || o.phases || o.stats || o.health ||
-                               !o.json_path.empty() || !o.trace_path.empty())) {
+  if ((o.check || o.table) &&
+      (o.recall || o.phases || o.stats || o.health || !o.json_path.empty() ||
+       !o.trace_path.empty() || !o.samples_path.empty())) {
     throw usage_error("--check and --table print a table of their own: no --json, --trace, "
-                      "--stats, --health, --recall, --phases");
+                      "--retention-samples, --stats, --health, --recall, --phases");
   }
   if (o.check && o.table) {
     throw usage_error("--check and --table: one of them");
@@ -165,8 +168,9 @@ u64 link_of(std::string_view text) {
   return static_cast<u64>(std::llround(gbps * 1000));
 }
 
-device_options device_of(options const& o, model const& m) {
+device_options device_of(options const& o, model const& m, retention_head const* retention) {
   device_options d;
+  d.retention = retention;
   d.predictor = o.predictor;
   d.governed = o.governor == "on";
   if (o.hint_kib) {
@@ -209,9 +213,14 @@ generation_request request_of(options const& o, model const& m, tokenizer const&
   return r;
 }
 
-int run_check(options const& o, model const& m, tokenizer const& words) {
+int run_check(options const& o, model const& m, tokenizer const& words,
+              retention_head const* retention) {
   generation_request const request = request_of(o, m, words);
-  std::vector<arm> const arms = run_arms(m, words, ways_to_serve(m, o.seed.value_or(1)), request);
+  std::vector<arm_options> ways = ways_to_serve(m, o.seed.value_or(1));
+  for (std::size_t i = 1; i < ways.size(); ++i) {
+    ways[i].device.retention = retention;
+  }
+  std::vector<arm> const arms = run_arms(m, words, ways, request);
   fmt::print("{}", arms_table(arms));
   std::string const fault = compare(arms);
   fmt::print("{}\n", fault.empty()
@@ -221,9 +230,10 @@ int run_check(options const& o, model const& m, tokenizer const& words) {
   return fault.empty() ? 0 : 1;
 }
 
-int run_table(options const& o, model const& m, tokenizer const& words) {
+int run_table(options const& o, model const& m, tokenizer const& words,
+              retention_head const* retention) {
   table_request t;
-  t.device = device_of(o, m);
+  t.device = device_of(o, m, retention);
   t.run = request_of(o, m, words);
   for (std::string const& part : parts_of(o.slots, "--slots")) {
     t.slots.push_back(slots_of(part, m.numbers.experts));
@@ -348,16 +358,22 @@ int run(options const& o) {
   outputs out;
   out.expect(o.json_path);
   out.expect(o.trace_path);
+  out.expect(o.samples_path);
   gguf::file const file(o.model);
   model const m(file);
   tokenizer const words(file);
+  std::optional<retention_head> head;
+  if (!o.retention_path.empty()) {
+    head.emplace(o.retention_path, m);
+  }
+  retention_head const* const retention = head ? &*head : nullptr;
   if (o.check) {
-    return run_check(o, m, words);
+    return run_check(o, m, words, retention);
   }
   if (o.table) {
-    return run_table(o, m, words);
+    return run_table(o, m, words, retention);
   }
-  device_options const wanted = device_of(o, m);
+  device_options const wanted = device_of(o, m, retention);
   std::vector<given> const sequences =
       o.follow_path.empty() ? std::vector<given>() : read_sequences(o, m);
   generation_request request;
@@ -366,9 +382,13 @@ int run(options const& o) {
   }
   instruments tools(m, o.recall ? recall_widths(m) : std::vector<u32>(), wanted.width,
                     !o.trace_path.empty(), o.phases);
+  retention_samples samples(m);
+  if (!o.samples_path.empty()) {
+    tools.collect(samples);
+  }
   std::unique_ptr<device> const on = make_cpu_device(m, wanted, &tools);
 
-  bool const talks = o.json_path != "-" && o.trace_path != "-";
+  bool const talks = o.json_path != "-" && o.trace_path != "-" && o.samples_path != "-";
   generation made;
   std::string text;
   if (sequences.empty()) {
@@ -388,6 +408,9 @@ int run(options const& o) {
   if (!o.trace_path.empty()) {
     out.stage(o.trace_path,
               warmset::trace::write_warmset(warmset::trace::recording(tools.take_trace())));
+  }
+  if (!o.samples_path.empty()) {
+    out.stage(o.samples_path, samples.bytes());
   }
   out.commit();
   if (talks) {
@@ -458,6 +481,11 @@ int main_of(int argc, char** argv) {
   app.add_option(
       "--trace", o.trace_path,
       "Write the run as a Warmset trace, predictions included; a name in .zst is compressed");
+  app.add_option(
+      "--retention", o.retention_path,
+      "A retention head, fitted by examples/retention/fit.py: its keys are added to the score");
+  app.add_option("--retention-samples", o.samples_path,
+                 "Write the routers' inputs and choices, which a retention head is fitted to");
   app.add_option("--json", o.json_path,
                  "Write the run as JSON; - is stdout, which then has nothing else");
   app.add_flag("--check", o.check,

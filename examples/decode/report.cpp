@@ -65,6 +65,8 @@ std::string to_json(run_facts const& run) {
       {"slots", run.options.slots},
       {"lookahead", run.options.width},
       {"predictor", run.options.predictor},
+      {"retention",
+       run.options.retention == nullptr ? json() : json(run.options.retention->name())},
       {"prompt", run.prompt},
       {"prompt_tokens", run.prompt_tokens},
       {"tokens", run.made.tokens},

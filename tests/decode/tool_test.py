@@ -108,6 +108,67 @@ class Decodes(unittest.TestCase):
                 self.assertIn(b"tokens.jsonl:1: ", done.stderr)
 
 
+    def test_a_head_is_fitted_and_used(self):
+        python = next((p for p in (sys.executable, "/usr/bin/python3")
+                       if subprocess.run([p, "-c", "import numpy"], capture_output=True).returncode == 0), None)
+        if python is None:
+            self.skipTest("NumPy is missing")
+
+        def fit(*arguments):
+            return subprocess.run([python, os.path.join(SOURCE, "examples/retention/fit.py"), *arguments],
+                                  capture_output=True, text=True, timeout=300)
+
+        with tempfile.TemporaryDirectory() as folder:
+            samples, other, head = (os.path.join(folder, name) for name in ("a.samples", "b.samples", "x.head"))
+            text = ["--tokens", "400", "--ignore-eos", "--temperature", "1"]
+            for path, seed in ((samples, "1"), (other, "2")):
+                self.assertEqual(run(*text, "--seed", seed, "--retention-samples", path).returncode, 0)
+            done = fit(samples, other, "-o", head)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn("fitted to 8", done.stdout)
+            again = head + ".again"
+            self.assertEqual(fit(samples, other, "-o", again).returncode, 0)
+            with open(head, "rb") as a, open(again, "rb") as b:
+                self.assertEqual(a.read(), b.read())
+            self.assertEqual(fit(samples, "-o", again, "--successor-weight", "0").returncode, 0)
+            hashes, rates = set(), {}
+            for name in (None, head, again):
+                done = run(*text, "--seed", "1", "--slots", "16", "--json", "-", *(["--retention", name] if name else []))
+                facts = json.loads(done.stdout)
+                self.assertEqual(facts["retention"], name)
+                hashes.add(facts["logits_hash"])
+                rates[name] = facts["hit_rate"]
+            self.assertEqual(len(hashes), 1)
+            self.assertGreater(rates[head], rates[None])  # of the very text that it was fitted to
+            self.assertEqual(len(set(rates.values())), 3)
+            done = run("--check", "--tokens", "8", "--retention", head)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+            def refused(*arguments, says):
+                done = fit(*arguments)
+                self.assertEqual(done.returncode, 2, done.stderr)
+                self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+                self.assertIn(says, done.stderr)
+
+            with open(samples, "rb") as f:
+                whole = f.read()
+            files = sorted(os.listdir(folder))
+            refused("no-such-file", "-o", head, says="no-such-file: No such file")
+            refused(head, "-o", again, says="no samples of")
+            refused(samples, "-o", samples, says="would be replaced")
+            refused(samples, "-o", folder, says="a directory")
+            for bad, says in ((whole[:-2], "in a file of"), (whole[:8] + b"\2" + whole[9:], "version is 2"),
+                              (whole[:-2] + b"\xff\xff", "an id of 65535"), (whole[:20], "no samples of"),
+                              (whole[:12] + b"\0\0" + whole[14:], "0 layers")):
+                with open(other, "wb") as f:
+                    f.write(bad)
+                refused(other, "-o", head, says=says)
+            with open(other, "wb") as f:
+                f.write(whole[:24] + b"another!" + whole[32:])
+            refused(samples, other, "-o", head, says="of another model than")
+            self.assertEqual(sorted(os.listdir(folder)), files)
+
+
 class Refuses(unittest.TestCase):
     def refused(self, *arguments, says):
         done = run(*arguments)
@@ -157,6 +218,22 @@ class Refuses(unittest.TestCase):
             with open(cut, "wb") as f:
                 f.write(whole[:-1])
             self.refused("--model", cut, says="lies outside of the file")
+
+    def test_retention_heads(self):
+        head = os.path.join(SOURCE, "examples/data/tinymoe-8x32.retention")
+        self.refused("--retention", "no-such.head", says="no-such.head: No such file or directory")
+        self.refused("--retention", "README.md", says="README.md: not a retention head")
+        self.refused("--check", "--retention-samples", "-", says="--retention-samples")
+        with open(head, "rb") as f:
+            whole = f.read()
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "x.head")
+            for bad, says in ((whole[:-1], "a head of "), (whole[:3000] + b"\xff\xff" + whole[3002:], "checksum"),
+                              (b"", "empty"), (whole[:24] + b"another!" + whole[32:], "checksum")):
+                with open(path, "wb") as f:
+                    f.write(bad)
+                self.refused("--retention", path, "--json", os.path.join(folder, "out"), says=says)
+            self.assertEqual(os.listdir(folder), ["x.head"])
 
     def test_outputs_are_whole_or_not_there(self):
         with tempfile.TemporaryDirectory() as folder:
