@@ -60,7 +60,7 @@ u64 free_bytes() {
 
 }  // namespace
 
-TEST_CASE("a GPU's copy engine moves every byte, in batches, one by one and staged", "[cuda]") {
+TEST_CASE("a GPU's copy engine moves every byte, in batches, one by one and staged", "[cuda][short]") {
   require_devices(1);
   std::vector<u64> const banks =
       GENERATE(std::vector<u64>{1}, std::vector<u64>{7, 300, 64}, std::vector<u64>{4099}, std::vector<u64>{262'143, 24},
@@ -200,7 +200,7 @@ TEST_CASE("B16 copy engine: the recency clock counts every demand", "[cuda]") {
   CHECK(n > 300);
 }
 
-TEST_CASE("B80 copy engine: a word says arrived after all banks, expert by expert", "[cuda]") {
+TEST_CASE("B80 copy engine: a word says arrived after all banks, expert by expert", "[cuda][short]") {
   require_devices(1);
   u64 const big = u64{8} << 20;
   experts x{one_layer({big, big, big}, 12)};

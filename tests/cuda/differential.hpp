@@ -12,6 +12,9 @@ using warmset::u16;
 using warmset::u32;
 using warmset::u64;
 
+/// Whether this machine can run what the tests launch.
+bool gpu_is_there();
+
 /// One layer's recorded steps.
 struct recorded_steps {
   std::vector<u16> ids;        ///< [n_steps][k]

@@ -11,7 +11,6 @@
 #include <warmset/trace/read_warmset.hpp>
 
 #include "cuda/differential.hpp"
-#include "cuda/gpu.cuh"
 
 using namespace warmset;
 using namespace differential;
@@ -58,21 +57,21 @@ recorded_steps steps_of(std::filesystem::path const& file, u32 which_layer) {
 }  // namespace
 
 TEST_CASE("a warp decides random steps like the host, with every bundle", "[cuda]") {
-  if (!has_gpu()) {
+  if (!gpu_is_there()) {
     SKIP("skipped: no GPU");
   }
   check_holds(play_all({.n_steps = n_random_steps()}));
 }
 
 TEST_CASE("a block of warps decides random steps like the host", "[cuda]") {
-  if (!has_gpu()) {
+  if (!gpu_is_there()) {
     SKIP("skipped: no GPU");
   }
   check_holds(play_blocks({.n_steps = min_of(n_random_steps(), 100'000u)}));
 }
 
 TEST_CASE("a short run of each bundle for the sanitizers", "[cuda][short]") {
-  if (!has_gpu()) {
+  if (!gpu_is_there()) {
     SKIP("skipped: no GPU");
   }
   check_holds(play_all({.n_steps = 100}));
@@ -80,7 +79,7 @@ TEST_CASE("a short run of each bundle for the sanitizers", "[cuda][short]") {
 }
 
 TEST_CASE("a warp decides recorded routes like the host, with every bundle", "[cuda]") {
-  if (!has_gpu()) {
+  if (!gpu_is_there()) {
     SKIP("skipped: no GPU");
   }
   char const* const named = std::getenv("WARMSET_GPU_TRACES");
@@ -105,14 +104,13 @@ TEST_CASE("a warp decides recorded routes like the host, with every bundle", "[c
 }
 
 TEST_CASE("the differential finds one bit, and a device that planned nothing", "[cuda]") {
-  if (!has_gpu()) {
+  if (!gpu_is_there()) {
     SKIP("skipped: no GPU");
   }
   for (verdict const& v : play_all({.n_steps = 1500, .flips_at = 1234})) {
     CAPTURE(v.bundle, v.error);
-    CHECK_FALSE(v.holds());
+    CHECK_FALSE(v.holds());  // the blocks may be equal again in the end: the next demand of the expert writes over the bit
     CHECK(v.first_difference == 1234);
-    CHECK_FALSE(v.blocks_equal);
   }
   for (verdict const& v : play_all({.n_steps = 0})) {
     CHECK_FALSE(v.holds());

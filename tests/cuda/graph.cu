@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <catch2/catch_test_macros.hpp>
 
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <vector>
 
 #include "cuda/device_pool.hpp"
+#include "cuda/differential.hpp"
 #include "cuda/gpu.cuh"
 #include "support/dice.hpp"
 #include "warmset/cuda.cuh"
@@ -86,6 +88,8 @@ __global__ void check_kernel(unsigned char const* bank, u64 bytes, u32 layer, u3
 
 }  // namespace
 
+bool differential::gpu_is_there() { return has_gpu(); }
+
 namespace device_steps {
 
 /// One captured graph of three layers, launched with a thousand routes, beside the host's decisions.
@@ -94,7 +98,9 @@ void check_graph() {
   if (!has_gpu()) {
     SKIP("skipped: no GPU");
   }
-  constexpr u32 n_layers = 3, n_experts = 32, k = 4, n_slots = 9, n_launches = 1000;
+  constexpr u32 n_layers = 3, n_experts = 32, k = 4, n_slots = 9;
+  char const* const said = std::getenv("WARMSET_GPU_LAUNCHES");
+  u32 const n_launches = said != nullptr && *said != '\0' ? static_cast<u32>(std::strtoul(said, nullptr, 10)) : 1000;
   std::vector<layer_geometry> layers;
   for (u32 l = 0; l < n_layers; ++l) {
     layers.push_back({layer_id{l}, n_experts, k, l == 1 ? std::vector<u64>{96, 52, 7} : std::vector<u64>{4096, 1024}});
@@ -183,7 +189,7 @@ void check_graph() {
     REQUIRE(pools.counted(l, there));
     CHECK(std::memcmp(&there, &out[l], sizeof there) == 0);
     CHECK(there.steps > n_launches * 9 / 10);
-    CHECK(there.issued[0] > 100);
+    CHECK(there.issued[0] > n_launches / 10);
     cuda::step_fault fault{};
     REQUIRE(pools.fault(l, fault));
     CHECK(fault == cuda::step_fault::none);

@@ -34,39 +34,45 @@ struct alignas(16) sixteen_bytes {
   u32 word[4];
 };
 
-/// Copies with all lanes of the warp, several loads in flight for each.
+/// Copies with `n_lanes` threads, of which the caller is `lane`; several loads in flight for each.
 template <class Word>
-__device__ void copy_words(unsigned char* to, unsigned char const* from, u64 bytes) {
+__device__ void copy_words(unsigned char* to, unsigned char const* from, u64 bytes, u32 lane, u32 n_lanes) {
   auto* const out = reinterpret_cast<Word*>(to);
   auto const* const in = reinterpret_cast<Word const*>(from);
   u64 const n = bytes / sizeof(Word);
-  for (u64 i = lane_in_warp(); i < n; i += loads_in_flight * warp_size) {
+  for (u64 i = lane; i < n; i += loads_in_flight * n_lanes) {
     Word held[loads_in_flight];
 #pragma unroll
     for (u32 j = 0; j < loads_in_flight; ++j) {
-      if (i + j * warp_size < n) {
-        held[j] = in[i + j * warp_size];
+      if (i + j * n_lanes < n) {
+        held[j] = in[i + j * n_lanes];
       }
     }
 #pragma unroll
     for (u32 j = 0; j < loads_in_flight; ++j) {
-      if (i + j * warp_size < n) {
-        out[i + j * warp_size] = held[j];
+      if (i + j * n_lanes < n) {
+        out[i + j * n_lanes] = held[j];
       }
     }
   }
 }
 
 /// As wide as addresses and length allow: experts are packed by their exact bytes.
-__device__ inline void copy_by_warp(unsigned char* to, unsigned char const* from, u64 bytes) {
+__device__ inline void copy_by(u32 lane, u32 n_lanes, unsigned char* to, unsigned char const* from, u64 bytes) {
   u64 const bits = reinterpret_cast<u64>(to) | reinterpret_cast<u64>(from) | bytes;
   if (bits % sizeof(sixteen_bytes) == 0) {
-    copy_words<sixteen_bytes>(to, from, bytes);
+    copy_words<sixteen_bytes>(to, from, bytes, lane, n_lanes);
   } else if (bits % sizeof(u32) == 0) {
-    copy_words<u32>(to, from, bytes);
+    copy_words<u32>(to, from, bytes, lane, n_lanes);
   } else {
-    copy_words<unsigned char>(to, from, bytes);
+    copy_words<unsigned char>(to, from, bytes, lane, n_lanes);
   }
+}
+__device__ inline void copy_by_warp(unsigned char* to, unsigned char const* from, u64 bytes) {
+  copy_by(lane_in_warp(), warp_size, to, from, bytes);
+}
+__device__ inline void copy_by_block(unsigned char* to, unsigned char const* from, u64 bytes) {
+  copy_by(threadIdx.x, blockDim.x, to, from, bytes);
 }
 
 /// Brings the experts and the slots of a row near, all lanes asking at once: a step that decides reads most of them, one

@@ -41,7 +41,9 @@ class device_memory {
 
   /// Copies from the host and waits.
   status write(T const* from, std::size_t n) noexcept {
-    return {cudaMemcpy(data_, from, n * sizeof(T), cudaMemcpyHostToDevice)};
+    status const s{cudaMemcpy(data_, from, n * sizeof(T), cudaMemcpyHostToDevice)};
+    // from pageable memory the call may return while the bytes are on their way
+    return s ? status{cudaStreamSynchronize(cudaStreamLegacy)} : s;
   }
   /// Copies to the host and waits.
   status read(T* to, std::size_t n) const noexcept {

@@ -445,7 +445,8 @@ class worker {
     if (x.n_waves != 0) {
       x.blocked = cache_.start_wave(0).why == reason::in_flight;
     }
-    auto const& table = cache_.pools()[x.pool].view();
+    auto& pool = cache_.pools()[x.pool];
+    auto const& table = pool.view();
     for (u32 i = 0; i < x.n; ++i) {
       access_kind const how = decided.how[i];
       bool const in_scratch = how == access_kind::declined || how == access_kind::overflow_miss;
@@ -550,7 +551,8 @@ class worker {
 
   /// Starts a failed transfer again, into the same slot: the lease keeps everybody else out of it.
   void load_again(entry& x, u32 i) noexcept {
-    auto const& table = cache_.pools()[x.pool].view();
+    auto& pool = cache_.pools()[x.pool];
+    auto const& table = pool.view();
     if (x.slot[i] < table.header().n_slots) {
       u32 const word = table.word(x.slot[i]);
       if (slot_word::state(word) == slot_state::reserved || (word & slot_word::loading) != 0) {
