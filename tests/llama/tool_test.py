@@ -129,5 +129,5 @@ class Errors(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    BIN, REPLAY, SOURCE = sys.argv[1:4]
+    BIN, REPLAY, SOURCE = map(os.path.abspath, sys.argv[1:4])
     unittest.main(argv=sys.argv[:1] + sys.argv[4:], verbosity=2)
