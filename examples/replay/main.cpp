@@ -325,6 +325,13 @@ int tune(options& o) {
         tokens_per_second(r, t.upstream[t.best_upstream].stall_ms)) {
       t.best_upstream = tenths;
     }
+    if (o.cpu_gbps != 0) {
+      t.split.push_back(play_split(played, mib, tenths / 10.0, o.time, o.cpu_gbps));
+      if (tokens_per_second(r, t.split.back().stall_ms) >
+          tokens_per_second(r, t.split[t.best_split].stall_ms)) {
+        t.best_split = tenths;
+      }
+    }
   }
   run(r, choose_policies(o.policies), sizes, {o.jobs, false, o.progress || ::isatty(2) != 0, true});
   r.recommendation = recommend(r, r);

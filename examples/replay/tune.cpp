@@ -10,7 +10,7 @@
 #include "usage_error.hpp"
 #include "warmset/cache.hpp"
 #include "warmset/table/bundles.hpp"
-#include "warmset/trace/trace.hpp"
+#include "warmset/trace/replay.hpp"
 
 namespace warmset_tools {
 
@@ -23,13 +23,12 @@ namespace {
 constexpr u64 mib_bytes = u64{1} << 20;
 constexpr u32 widest_cached_batch = 32;  // tokens; wider ones go past upstream's cache
 
-template <bool SplitsMisses>
-struct upstream_policy;
-template <>
-struct upstream_policy<false> : warmset::bundles::shared<warmset::bundles::of<warmset::score::class_lru>> {};
-template <>
-struct upstream_policy<true> : warmset::bundles::shared<warmset::bundles::admitted<
-                                   warmset::bundles::of<warmset::score::class_lru>, warmset::admit::fetch_share>> {};
+/// One pool of all layers with equal experts, with and without a share of the host.
+template <class Score, bool SplitsMisses>
+struct pool_policy : warmset::bundles::shared<warmset::bundles::of<Score>> {};
+template <class Score>
+struct pool_policy<Score, true>
+    : warmset::bundles::shared<warmset::bundles::admitted<warmset::bundles::of<Score>, warmset::admit::fetch_share>> {};
 
 /// Slots of each group of layers with equal experts: its part of the bytes, less the entry behind the last slot.
 std::vector<u32> slots_of_groups(warmset::geometry const& model, u64 mib) {
@@ -55,10 +54,13 @@ std::vector<u32> slots_of_groups(warmset::geometry const& model, u64 mib) {
   return slots;
 }
 
-template <bool SplitsMisses>
-void play(upstream_cache& u, warmset::trace::recording const& r, std::vector<u32> const& slots,
-          time_model const& time, double cpu_gbps) {
-  using policy = upstream_policy<SplitsMisses>;
+template <class policy>
+void play(upstream_cache& u, warmset::trace::recording const& r, time_model const& time, double cpu_gbps,
+          bool bypasses) {
+  std::vector<u32> const slots = slots_of_groups(r.geometry(), u.mib);
+  for (u32 n : slots) {
+    u.slots += n;
+  }
   warmset::geometry const& model = r.geometry();
   std::vector<warmset::geometry_group> const groups = model.groups();
   u32 most = 0;
@@ -90,8 +92,9 @@ void play(upstream_cache& u, warmset::trace::recording const& r, std::vector<u32
     u64 hits = 0;
     u64 declined = 0;
     u64 const worst = std::min<u64>(u64{e.n_tokens} * e.k, layer.n_experts);
-    if (e.n_tokens > widest_cached_batch || worst > slots_of_row[e.row]) {
+    if (bypasses && (e.n_tokens > widest_cached_batch || worst > slots_of_row[e.row])) {
       ++u.bypassed;
+      cache.settle();  // the last step's loads are there
       for (u16 id : distinct) {
         hits += cache.is_resident({e.layer, warmset::expert_id{id}}) ? 1 : 0;
       }
@@ -101,7 +104,7 @@ void play(upstream_cache& u, warmset::trace::recording const& r, std::vector<u32
         routed.push_back(warmset::trace::routed(id));
       }
       warmset::step_view const step = cache.step(
-          e.layer, std::span<warmset::routed_id const>(routed), warmset::step_facts{e.phase, e.sequence});
+          e.layer, std::span<warmset::routed_id const>(routed), warmset::step_facts{e.phase, e.sequence, warmset::trace::detail::token_of(e), {}});
       for (access_kind how : step.how) {
         hits += how == access_kind::hit || how == access_kind::first_use || how == access_kind::overflow_hit ? 1 : 0;
         declined += how == access_kind::declined ? 1 : 0;
@@ -171,18 +174,21 @@ double tokens_per_second(report const& r, double stall_ms) {
 
 upstream_cache play_upstream(warmset::trace::recording const& r, u64 mib, double cpu_share,
                              time_model const& time, double cpu_gbps) {
+  using score = warmset::score::class_lru;
   upstream_cache u;
   u.mib = mib;
   u.cpu_share = cpu_share;
-  std::vector<u32> const slots = slots_of_groups(r.geometry(), mib);
-  for (u32 n : slots) {
-    u.slots += n;
-  }
-  if (cpu_share == 0) {
-    play<false>(u, r, slots, time, cpu_gbps);
-  } else {
-    play<true>(u, r, slots, time, cpu_gbps);
-  }
+  cpu_share == 0 ? play<pool_policy<score, false>>(u, r, time, cpu_gbps, true)
+                 : play<pool_policy<score, true>>(u, r, time, cpu_gbps, true);
+  return u;
+}
+
+upstream_cache play_split(warmset::trace::recording const& r, u64 mib, double cpu_share,
+                          time_model const& time, double cpu_gbps) {
+  upstream_cache u;
+  u.mib = mib;
+  u.cpu_share = cpu_share;
+  play<pool_policy<warmset::score::successor<>, true>>(u, r, time, cpu_gbps, false);
   return u;
 }
 
@@ -232,16 +238,19 @@ json to_json(tuning_report const& t, report const& r) {
   j["compute_us"] = r.time.compute_us;
   j["cpu_gbps"] = t.cpu_gbps;
   j["decode_tokens"] = tokens;
+  auto const figures = [&](upstream_cache const& u) {
+    return json{{"moe_cache_mib", u.mib},
+                {"moe_cache_cpu_share", u.cpu_share},
+                {"slots", u.slots},
+                {"hit_rate", u.hit_rate(phase::decode)},
+                {"prefill_hit_rate", u.hit_rate(phase::prefill)},
+                {"bytes_per_token", static_cast<double>(u.bytes[1]) / static_cast<double>(tokens)},
+                {"tokens_per_second", tokens_per_second(r, u.stall_ms)},
+                {"bypassed_steps", u.bypassed}};
+  };
   json shares = json::array();
   for (upstream_cache const& u : t.upstream) {
-    shares.push_back({{"moe_cache_mib", u.mib},
-                      {"moe_cache_cpu_share", u.cpu_share},
-                      {"slots", u.slots},
-                      {"hit_rate", u.hit_rate(phase::decode)},
-                      {"prefill_hit_rate", u.hit_rate(phase::prefill)},
-                      {"bytes_per_token", static_cast<double>(u.bytes[1]) / static_cast<double>(tokens)},
-                      {"tokens_per_second", tokens_per_second(r, u.stall_ms)},
-                      {"bypassed_steps", u.bypassed}});
+    shares.push_back(figures(u));
   }
   j["upstream"] = {{"flags", flags_of(t.upstream[t.best_upstream])},
                    {"recommended", shares[t.best_upstream]},
@@ -258,6 +267,12 @@ json to_json(tuning_report const& t, report const& r) {
                   {"bytes_per_token", best["bytes_per_token"]},
                   {"tokens_per_second", tokens_per_second(r, r.time.stall_ms(decode))},
                   {"reason", best["reason"]}};
+  if (!t.split.empty()) {
+    json with_host = figures(t.split[t.best_split]);
+    with_host.erase("moe_cache_mib");
+    with_host["policy"] = "successor+fetch_share";
+    j["warmset_with_host"] = std::move(with_host);
+  }
   j["recommendations"] = r.recommendation;
   j["warnings"] = r.warnings;
   return j;
@@ -298,6 +313,12 @@ std::string to_text(tuning_report const& t, report const& r) {
            one["hit_rate"].get<double>(), one["bytes_per_token"].get<double>() / static_cast<double>(mib_bytes),
            tokens_per_second(r, r.time.stall_ms(row.total(phase::decode))), &one == &best);
     }
+  }
+  if (!t.split.empty()) {
+    upstream_cache const& u = t.split[t.best_split];
+    line(fmt::format("successor, {} slots, host {:.0f} %", u.slots, 100 * u.cpu_share), u.hit_rate(phase::decode),
+         per_token_mib(u.bytes[1], tokens), tokens_per_second(r, u.stall_ms), false);
+    text += "  Without a share the link brings every miss: compare such rows with host 0 %.\n";
   }
   text += fmt::format("\nflags of llama.cpp: {}\n", flags_of(t.upstream[t.best_upstream]));
   text += fmt::format("Warmset: policy {}, {} slots {}: {}\n", best["policy"].get<std::string>(),

@@ -38,6 +38,11 @@ struct upstream_cache {
 upstream_cache play_upstream(warmset::trace::recording const& r, u64 mib, double cpu_share,
                              time_model const& time, double cpu_gbps);
 
+/// The same for a Warmset cache with the score `successor` over a pool of all layers, which lets nothing go past: what a
+/// policy is worth where the host takes its share.
+upstream_cache play_split(warmset::trace::recording const& r, u64 mib, double cpu_share,
+                          time_model const& time, double cpu_gbps);
+
 /// The recording with the layers of a model. Throws usage_error where they are not those of the recording.
 warmset::trace::recording with_model(warmset::trace::recording const& r, std::string const& trace_path,
                                      warmset::geometry const& model, std::string const& model_path,
@@ -51,6 +56,8 @@ struct tuning_report {
   double cpu_gbps = 0;
   std::vector<upstream_cache> upstream = {};  ///< one for each share of the host
   std::size_t best_upstream = 0;              ///< of them, by tokens per second in decode
+  std::vector<upstream_cache> split = {};     ///< Warmset's, with the same shares; empty where the host computes none
+  std::size_t best_split = 0;
 };
 
 json to_json(tuning_report const& t, report const& r);

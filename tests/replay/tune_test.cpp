@@ -117,6 +117,7 @@ TEST_CASE("tune: a share of the misses on the host takes them off the link") {
   CHECK(half.lookups == none.lookups);
   CHECK(half.bytes[1] < none.bytes[1]);
   CHECK(half.stall_ms < none.stall_ms);
+  CHECK(play_split(r, 2, 0.5, time, 1).hits[1] > half.hits[1]);
   // a host that is slow makes it worse than the link alone
   CHECK(play_upstream(r, 2, 0.5, time, 0.01).stall_ms > none.stall_ms);
 }
