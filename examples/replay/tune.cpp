@@ -293,9 +293,9 @@ std::string to_text(tuning_report const& t, report const& r) {
   text += fmt::format("{} tokens of decode; {:g} MiB, link {:g} GB/s, {:g} us a copy, {:g} us of compute a layer and token{}\n\n",
                       tokens, t.vram_mib, r.time.link_gbps, r.time.copy_us, r.time.compute_us,
                       t.cpu_gbps != 0 ? fmt::format(", host {:g} GB/s", t.cpu_gbps) : "");
-  text += "                                     hit rate   MiB/token   tokens/s\n";
+  text += "                                               hit rate   MiB/token   tokens/s\n";
   auto const line = [&](std::string const& what, double rate, double mib, double speed, bool taken) {
-    text += fmt::format("{} {:<34} {:>8.4f} {:>11.4f} {:>10.1f}\n", taken ? '*' : ' ', what, rate, mib, speed);
+    text += fmt::format("{} {:<44} {:>8.4f} {:>11.4f} {:>10.1f}\n", taken ? '*' : ' ', what, rate, mib, speed);
   };
   text += "llama.cpp's own cache\n";
   for (std::size_t i = 0; i < t.upstream.size(); ++i) {

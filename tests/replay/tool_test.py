@@ -1181,7 +1181,7 @@ class ToolTest(unittest.TestCase):
                 ((*replay, "--slots", 4, "--unknown"), ["--unknown"]),
                 (("sweep", self.trace, "--slots", "4,,5"), ["''"]),
                 (("convert", self.trace), []),
-                (("play", self.trace), ["'play' is no command", "replay, sweep, info, convert, ids, diff"]),
+                (("play", self.trace), ["'play' is no command", "replay, sweep, tune, info, convert, ids, diff"]),
                 (("",), ["'' is no command"]),
                 ((), ["subcommand"])):
             with self.subTest(arguments=arguments):
