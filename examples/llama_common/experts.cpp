@@ -103,7 +103,7 @@ class learner {
                            std::to_string(last->src[0]->ne[2]) + " experts");
       }
     }
-    std::stable_sort(l.banks.begin(), l.banks.end(), [](bank const& a, bank const& b) {
+    std::sort(l.banks.begin(), l.banks.end(), [](bank const& a, bank const& b) {
       return rank_of(a.name) < rank_of(b.name);
     });
     find_gate(l, at);

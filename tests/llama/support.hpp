@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <optional>
@@ -21,6 +22,9 @@
 namespace llama_test {
 
 using namespace warmset_llama;
+
+/// A figure that a run script picks out of what passed.
+inline void tell(std::string const& figure) { std::printf("llama.cpp: %s\n", figure.c_str()); }
 
 /// A text that stays as it is: the licence.
 inline std::string fixed_text() {

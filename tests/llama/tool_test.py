@@ -56,8 +56,9 @@ class Tune(unittest.TestCase):
                 measured = json.loads(run("stream", model, *text, "--slots", best["slots"], "--policy",
                                           best["policy"], "--json", "-").stdout)["pool"]
                 difference = measured["decode"]["hit_rate"] - best["hit_rate"]
-                print(f"{os.path.basename(model)}, {mib} MiB: {best['policy']} in {best['slots']} slots, predicted "
-                      f"{best['hit_rate']:.4f}, measured {measured['decode']['hit_rate']:.4f}", file=sys.stderr)
+                print(f"llama.cpp: tune, {os.path.basename(model)}, {mib} MiB: {best['policy']} in {best['slots']} slots, predicted "
+                      f"{best['hit_rate']:.4f}, measured {measured['decode']['hit_rate']:.4f}",
+                      flush=True)
                 self.assertLess(abs(difference), 0.005)
                 if prompt["policy"] == best["policy"]:
                     self.assertLess(abs(measured["prefill"]["hit_rate"] - prompt["hit_rate"]), 0.005)

@@ -124,8 +124,8 @@ TEST_CASE("the recorded experts are those of the float reference engine") {
   decode_test::follow(*on, all[0].tokens, all[0].n_prompt);
   double const share =
       agreement(routes_of(got), routes_of(warmset::trace::recording(tools.take_trace())));
-  WARN("tinymoe-8x32 on " << all[0].tokens.size() << " tokens of the licence: " << 100 * share
-                          << " % of the expert ids are the float engine's");
+  tell("tinymoe-8x32 on " + std::to_string(all[0].tokens.size()) + " tokens of the licence: " +
+       std::to_string(100 * share) + " % of the expert ids are the float engine's");
   CHECK(share >= 0.99);
 }
 
@@ -145,8 +145,8 @@ TEST_CASE("the recorded experts are those of the reference traces") {
     warmset::trace::recording const got = record(m, all, o);
     check_trace(got, all, o, geometry_of_file(*file));
     double const share = agreement(routes_of(got), routes_of(read_trace(*trace)));
-    WARN(name << ", " << got.ids().size() << " ids of " << all.size()
-              << " documents: " << 100 * share << " % are those of the reference trace");
+    tell(std::string(name) + ", " + std::to_string(got.ids().size()) + " ids of " + std::to_string(all.size()) +
+         " documents: " + std::to_string(100 * share) + " % are those of the reference trace");
     CHECK(share >= 0.99);
   }
 }
