@@ -6,7 +6,7 @@ llama_package=llama-cpp-python
 llama_version=${WARMSET_LLAMA_VERSION:-0.3.36}
 llama_root="$PWD/build/llama-cpp"
 llama_source="$llama_root/$llama_version"
-# One optimisation level below the package's own: a fifth less to compile, and both sides of every comparison use it.
+# -O2 for the time to compile; both sides of every comparison use the same build.
 llama_options=(
     -DCMAKE_BUILD_TYPE=Release "-DCMAKE_C_FLAGS_RELEASE=-O2 -DNDEBUG" "-DCMAKE_CXX_FLAGS_RELEASE=-O2 -DNDEBUG"
     -DBUILD_SHARED_LIBS=ON -DGGML_NATIVE=ON -DGGML_CCACHE=OFF -DLLAMA_BUILD_COMMON=OFF -DLLAMA_BUILD_TESTS=OFF
