@@ -3,7 +3,6 @@
 // Decodes with a small Mixture-of-Experts model whose experts are served from a Warmset cache.
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <exception>
@@ -16,12 +15,12 @@
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include <warmset/core/config.hpp>
 #include <warmset/trace/write_warmset.hpp>
 
-#include "../replay/file.hpp"
+#include "../common/arguments.hpp"
+#include "../common/token_lists.hpp"
 #include "../replay/output.hpp"
 #include "../replay/usage_error.hpp"
 #include "arms.hpp"
@@ -34,7 +33,11 @@ namespace warmset_decode {
 namespace {
 
 using warmset_tools::outputs;
+using warmset_tools::number_of;
+using warmset_tools::slots_of;
+using warmset_tools::token_list;
 using warmset_tools::usage_error;
+using warmset_tools::whole_of;
 
 struct options {
   std::string model = "examples/data/tinymoe-8x32.gguf";
@@ -84,36 +87,6 @@ std::vector<std::string> parts_of(std::string const& list, char const* option) {
     }
     at = comma + 1;
   }
-}
-
-double number_of(std::string_view text, char const* option, double least, double most) {
-  double value = 0;
-  auto const [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || stop != text.data() + text.size() ||
-      !(value >= least && value <= most)) {
-    throw usage_error(
-        fmt::format("{}: '{}' is no number between {} and {}", option, text, least, most));
-  }
-  return value;
-}
-
-u32 whole_of(std::string_view text, char const* option, u32 least, u32 most) {
-  u32 value = 0;
-  auto const [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || stop != text.data() + text.size() || value < least || value > most) {
-    throw usage_error(
-        fmt::format("{}: '{}' is no whole number between {} and {}", option, text, least, most));
-  }
-  return value;
-}
-
-/// N, or P% of a layer's experts, at least one.
-u32 slots_of(std::string_view text, u32 experts) {
-  if (text.ends_with('%')) {
-    double const percent = number_of(text.substr(0, text.size() - 1), "--slots", 0, 100);
-    return std::max(static_cast<u32>(percent * experts / 100), 1u);
-  }
-  return whole_of(text, "--slots", 1, experts);
 }
 
 /// Checks one value against a list of those that are known.
@@ -259,63 +232,6 @@ std::vector<u32> recall_widths(model const& m) {
   return widths;
 }
 
-/// A sequence of given tokens.
-struct given {
-  std::string label;
-  std::vector<u32> tokens;
-};
-
-/// JSON lines with `tokens`, and `d` as a label; those whose number from 0 is asked for.
-std::vector<given> read_sequences(options const& o, model const& m) {
-  auto const fail = [&](std::size_t line, std::string const& what) {
-    throw warmset_tools::file_error(fmt::format("{}:{}: {}", o.follow_path, line, what));
-  };
-  u32 first = 0;
-  u32 last = warmset::u32_max;
-  if (o.sequences != "all") {
-    std::size_t const dash = o.sequences.find('-');
-    first = whole_of(std::string_view(o.sequences).substr(0, dash), "--sequences", 0,
-                     warmset::u32_max - 1);
-    last = dash == std::string::npos ? first
-                                     : whole_of(std::string_view(o.sequences).substr(dash + 1),
-                                                "--sequences", first, warmset::u32_max - 1);
-  }
-  std::vector<std::byte> const bytes = warmset_tools::read_file(o.follow_path);
-  std::string_view rest(reinterpret_cast<char const*>(bytes.data()), bytes.size());
-  std::vector<given> found;
-  for (std::size_t line = 1; !rest.empty(); ++line) {
-    std::size_t const end = rest.find('\n');
-    std::string_view const text = rest.substr(0, end);
-    rest.remove_prefix(end == rest.npos ? rest.size() : end + 1);
-    if (line - 1 < first || line - 1 > last || text.empty()) {
-      continue;
-    }
-    nlohmann::json const j = nlohmann::json::parse(text, nullptr, false);
-    if (!j.is_object() || !j.contains("tokens") || !j["tokens"].is_array() || j["tokens"].empty()) {
-      fail(line, "no JSON object with a list of tokens");
-    }
-    given g;
-    g.label = j.contains("d") && j["d"].is_string() ? j["d"].get<std::string>()
-                                                    : std::to_string(line - 1);
-    for (nlohmann::json const& t : j["tokens"]) {
-      if (!t.is_number_unsigned() || t.get<u64>() >= m.numbers.vocabulary) {
-        fail(line, fmt::format("a token is not between 0 and {}", m.numbers.vocabulary - 1));
-      }
-      g.tokens.push_back(t.get<u32>());
-    }
-    if (g.tokens.size() > m.numbers.context) {
-      fail(line, fmt::format("{} tokens are more than the context of {}", g.tokens.size(),
-                             m.numbers.context));
-    }
-    found.push_back(std::move(g));
-  }
-  if (found.empty()) {
-    throw usage_error(
-        fmt::format("--sequences: {} has no sequence {}", o.follow_path, o.sequences));
-  }
-  return found;
-}
-
 /// Generates, and prints the text as it comes.
 generation write_text(options const& o, device& on, tokenizer const& words,
                       generation_request request, bool talks, std::string& text) {
@@ -374,8 +290,11 @@ int run(options const& o) {
     return run_table(o, m, words, retention);
   }
   device_options const wanted = device_of(o, m, retention);
-  std::vector<given> const sequences =
-      o.follow_path.empty() ? std::vector<given>() : read_sequences(o, m);
+  std::vector<token_list> const sequences =
+      o.follow_path.empty()
+          ? std::vector<token_list>()
+          : warmset_tools::read_token_lists(o.follow_path, o.sequences, m.numbers.vocabulary,
+                                            m.numbers.context);
   generation_request request;
   if (sequences.empty()) {
     request = request_of(o, m, words);
@@ -395,7 +314,7 @@ int run(options const& o) {
     tools.start_sequence("prompt");
     made = write_text(o, *on, words, request, talks, text);
   }
-  for (given const& g : sequences) {
+  for (token_list const& g : sequences) {
     tools.start_sequence(g.label);
     follow(*on, g.tokens, o.prompt_tokens);
   }

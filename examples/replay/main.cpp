@@ -17,6 +17,7 @@
 #include "output.hpp"
 #include "report.hpp"
 #include "run.hpp"
+#include "tune.hpp"
 #include "usage_error.hpp"
 #include "warmset/trace/decision_log.hpp"
 #include "warmset/trace/halve.hpp"
@@ -28,6 +29,9 @@ namespace {
 struct options {
   std::string trace;
   std::string second;  ///< OUT of convert, B of diff
+  std::string model;   ///< of tune
+  double vram_mib = 0;
+  double cpu_gbps = 0;
   std::string policies = "all";
   size_options size;
   std::string phase;
@@ -266,6 +270,85 @@ int sweep(options const& o) {
   return 0;
 }
 
+/// The capacities of `tune`: as many slots in each layer as fit, and as many on average in one pool.
+std::vector<pool_size> sizes_to_tune(warmset::geometry const& model, double vram_mib) {
+  u64 bytes_per_slot = 0;
+  u32 k = 0;
+  u32 experts = 0;
+  for (warmset::layer_geometry const& l : model.layers()) {
+    bytes_per_slot += l.expert_bytes();
+    k = std::max(k, l.k);
+    experts = std::max(experts, l.n_experts);
+  }
+  u64 const slots = std::min<u64>(static_cast<u64>(vram_mib * 1048576.0) / bytes_per_slot, experts);
+  if (slots < k) {
+    throw usage_error(fmt::format(
+        "--vram-mib {:g} holds {} experts of each layer, fewer than the k = {} of one token; that takes {:.2f} MiB",
+        vram_mib, slots, k, static_cast<double>(k * bytes_per_slot) / 1048576.0));
+  }
+  return {{pool_kind::per_layer, static_cast<u32>(slots), 0},
+          {pool_kind::shared, static_cast<u32>(slots), 0}};
+}
+
+int tune(options& o) {
+  outputs out;
+  out.keep(o.trace, input_trace);
+  out.keep(o.model, "the model");
+  out.expect(o.json_path);
+  if (!(o.vram_mib >= 1 && o.vram_mib <= 1e9)) {
+    throw usage_error(fmt::format("--vram-mib is {:g}; 1 to 10^9 are possible", o.vram_mib));
+  }
+  if (o.cpu_gbps != 0 && !(o.cpu_gbps >= 1e-3 && o.cpu_gbps <= 1e6)) {
+    throw usage_error(fmt::format("--cpu-gbps is {:g}; 0, and 0.001 to 10^6 are possible", o.cpu_gbps));
+  }
+  check_time(o.time);
+  model_file const model = read_model_file(o.model);
+  std::vector<pool_size> const sizes = sizes_to_tune(model.geometry, o.vram_mib);
+  loaded_trace trace = load_trace(o.trace);
+  std::vector<std::string> warnings;
+  trace.recording = with_model(trace.recording, o.trace, model.geometry, o.model, warnings);
+  o.order = "recorded";  // the order in which the engine hands over its ids
+  report r = frame(o, trace);
+  if (r.tokens_of(warmset::phase::decode) == 0) {
+    throw usage_error(o.trace + ": what is played has no decode step to tune for");
+  }
+  u64 all = 0;
+  for (warmset::layer_geometry const& l : model.geometry.layers()) {
+    all += (u64{l.n_experts} + 1) * l.expert_bytes();
+  }
+  u64 const mib = std::min(static_cast<u64>(o.vram_mib), (all + (u64{1} << 20) - 1) >> 20);
+  tuning_report t{o.model, model.name, o.vram_mib, o.cpu_gbps};
+  warmset::trace::recording const played = warmset::trace::select(trace.recording, r.played);
+  for (u32 tenths = 0; tenths < (o.cpu_gbps != 0 ? 10u : 1u); ++tenths) {
+    t.upstream.push_back(play_upstream(played, mib, tenths / 10.0, o.time, o.cpu_gbps));
+    if (tokens_per_second(r, t.upstream.back().stall_ms) >
+        tokens_per_second(r, t.upstream[t.best_upstream].stall_ms)) {
+      t.best_upstream = tenths;
+    }
+    if (o.cpu_gbps != 0) {
+      t.split.push_back(play_split(played, mib, tenths / 10.0, o.time, o.cpu_gbps));
+      if (tokens_per_second(r, t.split.back().stall_ms) >
+          tokens_per_second(r, t.split[t.best_split].stall_ms)) {
+        t.best_split = tenths;
+      }
+    }
+  }
+  run(r, choose_policies(o.policies), sizes, {o.jobs, false, o.progress || ::isatty(2) != 0, true});
+  r.recommendation = recommend(r, r);
+  r.warnings.insert(r.warnings.begin(), warnings.begin(), warnings.end());
+  if (!o.json_path.empty()) {
+    out.stage(o.json_path, to_json(t, r).dump(2) + "\n");
+  }
+  if (o.json_path != "-") {
+    out.stage("-", to_text(t, r));
+  }
+  out.commit();
+  for (std::string const& warning : r.warnings) {
+    complain("warning", warning);
+  }
+  return 0;
+}
+
 /// The ids that a replay of the same options plays, one a line.
 int ids(options const& o) {
   outputs out;
@@ -406,6 +489,17 @@ void add_order(CLI::App& command, options& o) {
       ->capture_default_str();
 }
 
+void add_time(CLI::App& command, options& o) {
+  command
+      .add_option("--copy-us", o.time.copy_us,
+                  "Fixed cost of a copy of one bank of one expert, in microseconds")
+      ->capture_default_str();
+  command
+      .add_option("--compute-us", o.time.compute_us,
+                  "Compute of one layer for one token, in microseconds")
+      ->capture_default_str();
+}
+
 void add_replay_options(CLI::App& command, options& o, bool several) {
   add_trace(command, o);
   command
@@ -433,14 +527,7 @@ void add_replay_options(CLI::App& command, options& o, bool several) {
   command.add_flag("--flatten", o.flatten, "Play one id a step instead of the trace's own steps");
   command.add_option("--link-gbps", o.time.link_gbps, "Link in 10^9 bytes per second")
       ->capture_default_str();
-  command
-      .add_option("--copy-us", o.time.copy_us,
-                  "Fixed cost of a copy of one bank of one expert, in microseconds")
-      ->capture_default_str();
-  command
-      .add_option("--compute-us", o.time.compute_us,
-                  "Compute of one layer for one token, in microseconds")
-      ->capture_default_str();
+  add_time(command, o);
   command.add_flag("--no-oracles", o.no_oracles, "Leave out the distance to the oracles");
   command.add_option("--jobs", o.jobs, "Threads (default: the number of processors)");
   add_output(command, "--json", o.json_path,
@@ -502,6 +589,32 @@ int main_of(int argc, char** argv) {
       "ones; with one sequence, on the halves of its tokens");
   sweep_command.footer(known_policies());
 
+  CLI::App& tune_command = *app.add_subcommand(
+      "tune", "Say what a model's expert cache should be for a trace of it: for llama.cpp's own cache, and with Warmset");
+  add_file(tune_command, "model", o.model, "The model, a GGUF file: of what size its experts are")
+      ->required();
+  add_file(tune_command, "--trace", o.trace, "A trace of the model in any known layout, plain or zstd")
+      ->required();
+  tune_command.add_option("--vram-mib", o.vram_mib, "MiB of fast memory for experts")->required();
+  tune_command
+      .add_option("--link,--link-gbps", o.time.link_gbps,
+                  "Link to the fast memory in 10^9 bytes per second")
+      ->required();
+  tune_command
+      .add_option("--cpu-gbps", o.cpu_gbps,
+                  "Rate at which the host computes experts in its own memory, in 10^9 bytes per second, for "
+                  "--moe-cache-cpu-share; 0: it computes none")
+      ->capture_default_str();
+  add_time(tune_command, o);
+  tune_command.add_option("--policy", o.policies, "Policies of Warmset to try: NAME[,NAME...] or all")
+      ->capture_default_str();
+  add_played(tune_command, o);
+  tune_command.add_option("--jobs", o.jobs, "Threads (default: the number of processors)");
+  tune_command.add_flag("--progress", o.progress,
+                        "Show the progress bar even where stderr is no terminal");
+  add_output(tune_command, "--json", o.json_path,
+             "Write the report as JSON; - is stdout, which then has nothing else");
+
   CLI::App& info_command = *app.add_subcommand("info", "Say what a trace holds");
   add_trace(info_command, o);
   add_output(info_command, "--json", o.json_path, "Write it as JSON; - is stdout");
@@ -557,6 +670,9 @@ int main_of(int argc, char** argv) {
   }
   if (sweep_command.parsed()) {
     return sweep(o);
+  }
+  if (tune_command.parsed()) {
+    return tune(o);
   }
   if (info_command.parsed()) {
     return info(o);

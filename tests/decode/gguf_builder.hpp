@@ -52,6 +52,9 @@ class gguf_builder {
   /// @param bytes  of the tensor's data
   gguf_builder& tensor(std::string const& name, std::vector<std::uint64_t> const& shape,
                        std::uint32_t type, std::string const& bytes) {
+    if (name == left_out) {
+      return *this;
+    }
     while (data_.size() % alignment != 0) {
       data_ += '\0';
     }
@@ -82,6 +85,7 @@ class gguf_builder {
   }
 
   std::uint32_t version = 3;
+  std::string left_out;     ///< a tensor that is not written
   std::uint64_t shift = 0;  ///< added to the offsets that follow
   std::size_t alignment = 32;
 
@@ -109,19 +113,27 @@ inline std::string spelled(unsigned byte) {
 
 /// A whole model, as small as one can be: 2 layers of 4 experts, 2 a token, 32 hidden, a vocabulary of bytes.
 /// The weights are a function of their place.
-inline gguf_builder small_model() {
+/// @param left_out  a tensor that it lacks
+/// @param dense     whether it has one feed-forward network a layer instead of experts
+inline gguf_builder small_model(std::string const& left_out = "", bool dense = false) {
   constexpr std::uint64_t hidden = 32, ff = 32, experts = 4, head = 16;
   gguf_builder b;
-  b.text("general.architecture", "qwen3moe").text("general.name", "made");
-  b.number("qwen3moe.block_count", 2)
-      .number("qwen3moe.context_length", 64)
-      .number("qwen3moe.embedding_length", hidden);
-  b.number("qwen3moe.attention.head_count", 2).number("qwen3moe.attention.head_count_kv", 1);
-  b.number("qwen3moe.attention.key_length", head).number("qwen3moe.attention.value_length", head);
-  b.number("qwen3moe.expert_count", experts).number("qwen3moe.expert_used_count", 2);
-  b.number("qwen3moe.expert_feed_forward_length", ff);
-  b.real("qwen3moe.rope.freq_base", 10000.0f)
-      .real("qwen3moe.attention.layer_norm_rms_epsilon", 1e-6f);
+  b.left_out = left_out;
+  std::string const architecture = dense ? "qwen3" : "qwen3moe";
+  std::string const a = architecture + ".";
+  b.text("general.architecture", architecture).text("general.name", "made");
+  b.number(a + "block_count", 2)
+      .number(a + "context_length", 64)
+      .number(a + "embedding_length", hidden);
+  b.number(a + "attention.head_count", 2).number(a + "attention.head_count_kv", 1);
+  b.number(a + "attention.key_length", head).number(a + "attention.value_length", head);
+  if (dense) {
+    b.number(a + "feed_forward_length", ff);
+  } else {
+    b.number(a + "expert_count", experts).number(a + "expert_used_count", 2);
+    b.number(a + "expert_feed_forward_length", ff);
+  }
+  b.real(a + "rope.freq_base", 10000.0f).real(a + "attention.layer_norm_rms_epsilon", 1e-6f);
   std::vector<std::string> tokens;
   for (unsigned byte = 0; byte < 256; ++byte) {
     tokens.push_back(spelled(byte));
@@ -162,6 +174,12 @@ inline gguf_builder small_model() {
     b.tensor(p + "attn_k_norm.weight", {head}, 0, floats(head, 0.1f, 1));
     b.tensor(p + "attn_output.weight", {2 * head, hidden}, 0, floats(2 * head * hidden, 0.3f, 0));
     b.tensor(p + "ffn_norm.weight", {hidden}, 0, floats(hidden, 0.1f, 1));
+    if (dense) {
+      for (char const* name : {"ffn_gate", "ffn_up", "ffn_down"}) {
+        b.tensor(p + name + ".weight", {hidden, ff}, 8, q8(hidden * ff));
+      }
+      continue;
+    }
     b.tensor(p + "ffn_gate_inp.weight", {hidden, experts}, 0, floats(hidden * experts, 0.3f, 0));
     b.tensor(p + "ffn_gate_exps.weight", {hidden, ff, experts}, 8, q8(hidden * ff * experts));
     b.tensor(p + "ffn_up_exps.weight", {hidden, ff, experts}, 8, q8(hidden * ff * experts));

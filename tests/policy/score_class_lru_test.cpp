@@ -3,8 +3,8 @@
 #include "play.hpp"
 
 #include <algorithm>
-#include <cmath>
 
+#include <kit/naive_class_lru.hpp>
 #include <warmset/policy/score/class_lru.hpp>
 
 #include "support/rounds.hpp"
@@ -36,101 +36,6 @@ TEST_CASE("class_lru: the largest age << (7 - class) goes first", "[policy][scor
   CHECK(score.value({}, {1, true, true}, {0, 0, 0, 0}) == u64_max - (u64{u32_max} << 7));
 }
 
-namespace {
-
-/// class_lru in the words of the design page and nothing of the library: a list of slots, a history per expert,
-/// and a search for the largest u64(age) << (7 - class) among those that the step does not demand.
-class naive_class_lru {
- public:
-  naive_class_lru(u32 n_experts, u32 capacity) : experts_(n_experts), slots_(capacity, nobody) {
-    for (u32 i = 0; i < half_life; ++i) {
-      factor_[i] = static_cast<u64>(std::llround(65'536.0 * std::exp2(-static_cast<double>(i) / half_life)));
-    }
-  }
-
-  /// The slots of hits and no_slot for each miss, for distinct ids of which there are no more than slots.
-  std::vector<u32> step(std::span<u32 const> ids) {
-    std::vector<u32> answer;
-    std::vector<u32> misses;
-    for (u32 const id : ids) {
-      auto const at = std::find(slots_.begin(), slots_.end(), id);
-      answer.push_back(at == slots_.end() ? no_slot.value : static_cast<u32>(at - slots_.begin()));
-      if (at == slots_.end()) {
-        misses.push_back(id);
-      }
-    }
-    std::vector<u32> places;
-    for (u32 s = 0; s < slots_.size() && places.size() < misses.size(); ++s) {
-      if (slots_[s] == nobody) {
-        places.push_back(s);
-      }
-    }
-    while (places.size() < misses.size()) {
-      places.push_back(coldest(ids, places));
-    }
-    std::sort(misses.begin(), misses.end());
-    for (std::size_t i = 0; i < misses.size(); ++i) {
-      slots_[places[i]] = misses[i];
-    }
-    ++steps_;
-    for (u32 const id : ids) {
-      past& x = experts_[id];
-      x = {count(x, steps_) + 256, steps_, ++ticks_};
-    }
-    return answer;
-  }
-
-  u32 class_of(u32 id) const {
-    u64 const whole = std::max<u64>(1, count(experts_[id], steps_) / 256);
-    return static_cast<u32>(std::min(7.0, std::floor(std::log2(static_cast<double>(whole)))));
-  }
-
-  std::vector<u64> victims_of_class = std::vector<u64>(8);
-
- private:
-  static constexpr u32 half_life = 128;
-  static constexpr u32 nobody = 0xFFFF'FFFF;
-  struct past {
-    u64 count;  ///< in 1/256 of a demand
-    u64 step;
-    u64 tick;
-  };
-
-  u64 count(past const& x, u64 now) const {
-    u64 const steps = now - x.step;
-    return steps / half_life >= 32 ? 0 : (x.count * factor_[steps % half_life] >> 16) >> steps / half_life;
-  }
-
-  u32 coldest(std::span<u32 const> demanded, std::vector<u32> const& taken) {
-    u32 best = nobody;
-    u64 largest = 0;
-    for (u32 s = 0; s < slots_.size(); ++s) {
-      bool const free_to_go = std::find(demanded.begin(), demanded.end(), slots_[s]) == demanded.end() &&
-                              std::find(taken.begin(), taken.end(), s) == taken.end();
-      if (!free_to_go) {
-        continue;
-      }
-      u64 const weighted = (ticks_ - experts_[slots_[s]].tick) << (7 - class_of(slots_[s]));
-      u64 const age = ticks_ - experts_[slots_[s]].tick;
-      if (best == nobody || weighted > largest ||
-          (weighted == largest && age > ticks_ - experts_[slots_[best]].tick)) {
-        best = s;
-        largest = weighted;
-      }
-    }
-    ++victims_of_class[class_of(slots_[best])];
-    return best;
-  }
-
-  std::vector<past> experts_;
-  std::vector<u32> slots_;
-  u64 factor_[half_life]{};
-  u64 steps_ = 0;
-  u64 ticks_ = 0;
-};
-
-}  // namespace
-
 TEST_CASE("class_lru decides as its specification says, in a million random steps", "[policy][score]") {
   using bundle = bundles::of<score::class_lru>;
   struct pool {
@@ -142,7 +47,7 @@ TEST_CASE("class_lru decides as its specification says, in a million random step
   for (pool const p : {pool{12, 1, 1, 60'000}, pool{12, 2, 2, 60'000}, pool{16, 3, 3, 60'000}, pool{24, 4, 4, 120'000},
                        pool{40, 8, 4, 500'000}, pool{64, 24, 6, 200'000}}) {
     play::player<bundle> table(p.experts, p.capacity);
-    naive_class_lru naive(p.experts, p.capacity);
+    kit::naive_class_lru naive(p.experts, p.capacity);
     kit::integers random(p.experts * 100 + p.capacity);
     u32 popular = 0;
     std::vector<u32> ids;

@@ -1181,7 +1181,7 @@ class ToolTest(unittest.TestCase):
                 ((*replay, "--slots", 4, "--unknown"), ["--unknown"]),
                 (("sweep", self.trace, "--slots", "4,,5"), ["''"]),
                 (("convert", self.trace), []),
-                (("play", self.trace), ["'play' is no command", "replay, sweep, info, convert, ids, diff"]),
+                (("play", self.trace), ["'play' is no command", "replay, sweep, tune, info, convert, ids, diff"]),
                 (("",), ["'' is no command"]),
                 ((), ["subcommand"])):
             with self.subTest(arguments=arguments):
@@ -1195,6 +1195,60 @@ class ToolTest(unittest.TestCase):
         for name in ("--predictor", "--width", "--governor", "--hint-budget-mib", "--latency-us", "adversarial",
                      "transition[:horizon=1|2]", "previous_step"):
             self.assertIn(name, text)
+
+
+class TuneTest(unittest.TestCase):
+    MODEL = "examples/data/tinymoe-8x32.gguf"
+    TRACE = "examples/data/tinymoe-8x32.wst.zst"
+
+    def run_tool(self, *arguments):
+        return subprocess.run([TOOL, *map(str, arguments)], capture_output=True, cwd=SOURCE, timeout=600, text=True)
+
+    def tune(self, *more, model=MODEL, trace=TRACE, mib=2, link=16):
+        return self.run_tool("tune", model, "--trace", trace, "--vram-mib", mib, "--link", link, *more)
+
+    def test_recommends_slots_a_policy_and_flags(self):
+        done = self.tune("--sequences", "0-8", "--policy", "lru,class_lru,successor", "--cpu-gbps", 4, "--json", "-")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        told = json.loads(done.stdout)
+        self.assertEqual(told["format"], "warmset-tune")
+        best = told["warmset"]
+        self.assertEqual(best["slots"], (2 << 20) // (8 * 26112))
+        # the same figure as a replay's, played in the recorded order
+        again = self.run_tool("replay", self.TRACE, "--sequences", "0-8", "--policy", best["policy"], "--slots", best["slots"],
+                              "--pool", best["pool"], "--order", "recorded", "--phase", "decode", "--no-oracles", "--json", "-")
+        self.assertEqual(again.returncode, 0, again.stderr)
+        self.assertAlmostEqual(json.loads(again.stdout)["results"][0]["hit_rate"], best["hit_rate"], places=9)
+        shares = told["upstream"]["shares"]
+        self.assertEqual([s["moe_cache_cpu_share"] for s in shares], [i / 10 for i in range(10)])
+        fastest = max(shares, key=lambda s: s["tokens_per_second"])
+        self.assertEqual(told["upstream"]["recommended"], fastest)
+        self.assertGreater(fastest["moe_cache_cpu_share"], 0)
+        self.assertIn(f"--moe-cache-mib 2 --moe-cache-cpu-share {fastest['moe_cache_cpu_share']:.2f}",
+                      told["upstream"]["flags"])
+
+    def test_text_says_the_flags(self):
+        done = self.tune("--sequences", "0", "--policy", "lru", mib=1000)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("flags of llama.cpp: --moe-cache-mib 7 --moe-cache-cpu-share 0.00", done.stdout)  # all experts
+        self.assertIn("32 slots in each layer", done.stdout)
+
+    def test_wrong_inputs_are_one_line(self):
+        def refused(done, says):
+            self.assertEqual((done.returncode, done.stdout), (2, ""))
+            self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+            self.assertIn(says, done.stderr)
+
+        refused(self.tune(model="README.md"), "not a GGUF file")
+        refused(self.tune(model="nowhere.gguf"), "nowhere.gguf: No such file")
+        refused(self.tune(model="examples"), "a directory")
+        refused(self.tune(trace="README.md"), "README.md")
+        refused(self.tune(trace="examples/data/tinymoe-12x64.wst.zst"), "is no trace of")
+        refused(self.tune(mib=0.5), "--vram-mib is 0.5")
+        refused(self.tune(link=0), "--link-gbps is 0")
+        refused(self.tune("--cpu-gbps", -1), "--cpu-gbps")
+        refused(self.tune("--play", "prefill"), "no decode step")
+        refused(self.run_tool("tune", self.MODEL, "--trace", self.TRACE), "--vram-mib")
 
 
 if __name__ == "__main__":

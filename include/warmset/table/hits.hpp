@@ -67,9 +67,9 @@ WARMSET_HD bool commit_hits(Group const& g, table_writer<Policy> const& t, step_
     u32 const last_model_tick = h.model_tick;
     u64 const version = h.version;
     clocks const before = t.now(in.row, in.model_tick);
-    u64 const hits = out[access_kind::hit];
-    u64 const demanded = out.demanded;
-    u64 const steps = out.steps;
+    auto const hits = out[access_kind::hit];
+    auto const demanded = out.demanded;
+    auto const steps = out.steps;
     // then every expert that has a slot is resident and has been demanded
     bool const is_plain = (h.reserved | h.unused | h.pinned | h.draining) == 0 && is_held;
     u32 const usable = t.usable();

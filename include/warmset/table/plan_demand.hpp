@@ -505,7 +505,8 @@ WARMSET_HD sources_found find_sources(Group const& g, table_reader<Policy> const
         g, h.capacity, wanted - found,
         [&](u32 s) {  // without a branch, so that lanes have several on the way; a free slot reads expert 0
           order_key const key = candidates.key(s);
-          return candidates.evictable(s) & not_demanded(s) ? key : order_key{u64_max, u64_max};
+          u32 const may_leave = u32{candidates.evictable(s)} & u32{not_demanded(s)};
+          return may_leave != 0 ? key : order_key{u64_max, u64_max};
         },
         [&](u32 j, order_key key) { w.source[before + j] = slot_of(key); });
   }

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "arguments.hpp"
+
+#include <algorithm>
+#include <charconv>
+
+#include <fmt/format.h>
+
+#include "../replay/usage_error.hpp"
+
+namespace warmset_tools {
+
+using warmset::u32;
+
+double number_of(std::string_view text, char const* option, double least, double most) {
+  double value = 0;
+  auto const [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || stop != text.data() + text.size() ||
+      !(value >= least && value <= most)) {
+    throw usage_error(
+        fmt::format("{}: '{}' is no number between {} and {}", option, text, least, most));
+  }
+  return value;
+}
+
+u32 whole_of(std::string_view text, char const* option, u32 least, u32 most) {
+  u32 value = 0;
+  auto const [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || stop != text.data() + text.size() || value < least || value > most) {
+    throw usage_error(
+        fmt::format("{}: '{}' is no whole number between {} and {}", option, text, least, most));
+  }
+  return value;
+}
+
+u32 slots_of(std::string_view text, u32 experts) {
+  if (text.ends_with('%')) {
+    double const percent = number_of(text.substr(0, text.size() - 1), "--slots", 0, 100);
+    return std::max(static_cast<u32>(percent * experts / 100), 1u);
+  }
+  return whole_of(text, "--slots", 1, experts);
+}
+
+}  // namespace warmset_tools
