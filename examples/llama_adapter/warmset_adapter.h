@@ -109,7 +109,8 @@ class adapter {
   /// a slot that exists.
   virtual bool fill(std::uint32_t layer, std::int32_t* slot_map) const noexcept = 0;
 
-  /// Forgets what layers have in slots: their weights or the slots' memory have changed. History stays.
+  /// Forgets what layers have in slots: their weights or the slots' memory have changed. History stays. Gives no changes:
+  /// what a device has of these layers is to be set from table().
   virtual bool invalidate(std::uint32_t first_layer, std::uint32_t n_layers) noexcept = 0;
 
   virtual adapter_counters counters() const noexcept = 0;

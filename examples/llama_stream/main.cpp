@@ -3,6 +3,7 @@
 // Runs a Mixture-of-Experts model in an unpatched llama.cpp whose experts are served from a Warmset pool.
 
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <exception>
@@ -128,6 +129,9 @@ int run(options& o) {
   }
   warmset_tools::outputs out;
   out.keep(o.text.model, "the model");
+  for (std::string const& path : o.text.texts) {
+    out.keep(path, "a text");
+  }
   out.keep(o.text.tokens_path, "the file of --tokens");
   out.expect(o.json_path);
   model const m(o.text.model);
@@ -231,6 +235,9 @@ int main_of(int argc, char** argv) {
 }  // namespace warmset_llama
 
 int main(int argc, char** argv) {
+#if defined(SIGPIPE)
+  std::signal(SIGPIPE, SIG_IGN);  // a closed pipe is an error that is told, and leaves no file behind
+#endif
   std::string what;
   try {
     return warmset_llama::main_of(argc, argv);

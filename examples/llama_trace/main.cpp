@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <exception>
 #include <new>
@@ -126,6 +127,9 @@ int main_of(int argc, char** argv) {
 }  // namespace warmset_llama
 
 int main(int argc, char** argv) {
+#if defined(SIGPIPE)
+  std::signal(SIGPIPE, SIG_IGN);  // a closed pipe is an error that is told, and leaves no file behind
+#endif
   std::string what;
   try {
     return warmset_llama::main_of(argc, argv);

@@ -25,33 +25,42 @@ llama_pip() {
 }
 
 # Downloads the package's sources and unpacks those of llama.cpp. Returns 1, with the reason in $llama_reason, where that
-# cannot be: no pip, no network, no such version.
+# cannot be: no pip, no network, no such version. Asks nothing and ends within a quarter of an hour.
 llama_fetch() {
-    local pip log="$llama_root/download.log"
+    local pip log="$llama_root/download.log" archive
     if [ -e "$llama_source/CMakeLists.txt" ]; then return 0; fi
     pip=$(llama_pip)
     if [ -z "$pip" ] && [ "${WARMSET_SKIP_SETUP:-0}" != 1 ]; then
-        warmset_missing=(python3-pip)
-        warmset_apt install -y --no-install-recommends python3-pip || true
+        # in a shell of its own: without the right to install the rest of the run goes on
+        ( warmset_missing=(python3-pip)
+          warmset_apt update
+          warmset_apt install -y --no-install-recommends python3-pip ) || true
         pip=$(llama_pip)
     fi
     if [ -z "$pip" ]; then
         llama_reason="no pip"
         return 1
     fi
-    mkdir -p "$llama_root/download"
+    rm -rf "$llama_root/download" "$llama_root/unpacked"
+    if ! mkdir -p "$llama_root/download" "$llama_root/unpacked"; then
+        llama_reason="cannot write $llama_root"
+        return 1
+    fi
     printf 'downloading %s %s\n' "$llama_package" "$llama_version"
-    if ! $pip download --quiet --no-deps --no-binary "$llama_package" --dest "$llama_root/download" \
-        "$llama_package==$llama_version" >"$log" 2>&1; then
+    if ! timeout 900 $pip download --quiet --no-input --disable-pip-version-check --no-deps --no-binary "$llama_package" \
+        --dest "$llama_root/download" "$llama_package==$llama_version" >"$log" 2>&1 </dev/null; then
         llama_reason="pip cannot get $llama_package $llama_version: $(grep -v '^\[notice\]' "$log" | sed '/^$/d' | tail -n 1)"
         return 1
     fi
-    rm -rf "$llama_root/unpacked"
-    mkdir "$llama_root/unpacked"
-    tar -xzf "$llama_root"/download/*.tar.gz -C "$llama_root/unpacked" --strip-components=1
-    [ -e "$llama_root/unpacked/vendor/llama.cpp/CMakeLists.txt" ] ||
-        warmset_die "$llama_package $llama_version has no vendor/llama.cpp"
-    mv "$llama_root/unpacked/vendor/llama.cpp" "$llama_source"
+    for archive in "$llama_root"/download/*.tar.gz; do
+        # a half unpacked tree is never taken for the whole: it gets its name last
+        if ! tar -xzf "$archive" -C "$llama_root/unpacked" --strip-components=1 >"$log" 2>&1 ||
+            [ ! -e "$llama_root/unpacked/vendor/llama.cpp/CMakeLists.txt" ] ||
+            ! mv "$llama_root/unpacked/vendor/llama.cpp" "$llama_source"; then
+            llama_reason="${archive##*/} cannot be unpacked, or has no vendor/llama.cpp $(tail -n 1 "$log")"
+            return 1
+        fi
+    done
     rm -rf "$llama_root/unpacked" "$llama_root/download"
 }
 

@@ -79,6 +79,26 @@ TEST_CASE("logits from a pool are those of stock llama.cpp, the larger model") {
   check_model(*file);
 }
 
+TEST_CASE("products read what a pool has loaded, and nothing else") {
+  model const m(decode_test::small_model_file());
+  std::vector<expert_layer> const layers = learn_layers(m, 1);
+  text_options o = the_256_tokens(1);
+  o.length = 96;
+  std::vector<sequence> const all = read_sequences(o, m);
+  run_result const stock = run_once(m, layers, all, o, way::stock, {}, true);
+
+  // the pool of one bank loads from a copy, in which every weight is 0
+  std::vector<expert_layer> altered = layers;
+  std::vector<std::byte> const zeros(altered[0].n_experts * altered[0].banks[0].stride);
+  altered[0].banks[0].source = const_cast<std::byte*>(zeros.data());
+  run_result const pool = run_once(m, altered, all, o, way::pool, {"lru", layers[0].n_experts}, true);
+  layers[0].banks[0].weights->data = layers[0].banks[0].source;
+  REQUIRE(pool.overflow_steps == 0);
+  REQUIRE(pool.logits.size() == stock.logits.size());
+  CHECK(std::memcmp(pool.logits.data(), stock.logits.data(), pool.logits.size() * sizeof(float)) != 0);
+  check_equal(run_once(m, layers, all, o, way::stock, {}, true), stock);
+}
+
 TEST_CASE("a pool serves prompts whose last layer computes one token or none, and generates the same") {
   model const m(decode_test::small_model_file());
   std::vector<expert_layer> const layers = learn_layers(m, 1);
