@@ -15,7 +15,7 @@
 using namespace warmset;
 using namespace differential;
 
-// Host and device decide alike, bit for bit: block, plan and every counter, step by step.
+// Host and device decide alike, bit for bit: answers, loads, block and every counter, step by step.
 
 namespace {
 

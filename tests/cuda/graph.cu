@@ -92,6 +92,42 @@ bool differential::gpu_is_there() { return has_gpu(); }
 
 namespace device_steps {
 
+/// What device_pools refuses: tables of another shape, with residents, with transfers in flight.
+template <class Policy>
+void check_refusals(cuda::device_pools<Policy>& pools, pinned_experts const& experts, geometry const& model,
+                    std::vector<pool_site> const& sites, std::vector<table<Policy>>& held) {
+  auto const refuses = [&](array_view<table<Policy> const> tables) {
+    try {
+      cuda::device_pools<Policy> const made{model, sites, tables, experts};
+    } catch (config_error const&) {
+      return true;
+    }
+    return false;
+  };
+  CHECK(refuses({held.data(), held.size()}));  // their residents are in other banks
+  auto const with = [&](u32 slots, u32 scratch) {
+    std::vector<table<Policy>> tables;
+    for (pool_site const& site : sites) {
+      tables.emplace_back(std::vector<layer_geometry>{*model.find(site.layers[0])}, pool_size{slots, slots},
+                          tuning{.scratch_slots = scratch});
+    }
+    return tables;
+  };
+  u32 const n = sites[0].n_slots;
+  u32 const k = sites[0].n_scratch;
+  for (auto const& [slots, scratch] : {std::pair{n + 1, k}, {n - 1, k}, {n, k + 1}}) {
+    std::vector<table<Policy>> others = with(slots, scratch);
+    CHECK(refuses({others.data(), others.size()}));
+    CHECK(pools.take_over({others.data(), others.size()}, 7).code == cudaErrorInvalidValue);
+    CHECK(pools.give_back({others.data(), others.size()}).code == cudaErrorInvalidValue);
+  }
+  std::vector<table<Policy>> fresh = with(n, k);
+  CHECK_FALSE(refuses({fresh.data(), fresh.size()}));
+  CHECK_FALSE(pools.take_over({fresh.data(), fresh.size() - 1}, 7));
+  fresh[0].view().header().in_flight = 1;
+  CHECK(pools.take_over({fresh.data(), fresh.size()}, 7).code == cudaErrorInvalidValue);
+}
+
 /// One captured graph of three layers, launched with a thousand routes, beside the host's decisions.
 template <class TestType>
 void check_graph() {
@@ -181,6 +217,7 @@ void check_graph() {
   }
   REQUIRE(pools.give_back({after.data(), after.size()}));
   for (u32 l = 0; l < n_layers; ++l) {
+    settle<TestType>(one_lane{}, tables[l].view(), arrivals[l].data(), out[l]);  // as give_back does
     CAPTURE(l);
     CHECK(after[l].block_bytes() == tables[l].block_bytes());
     CHECK(std::memcmp(after[l].block(), tables[l].block(), tables[l].block_bytes()) == 0);
@@ -194,6 +231,8 @@ void check_graph() {
     REQUIRE(pools.fault(l, fault));
     CHECK(fault == cuda::step_fault::none);
   }
+  REQUIRE(pools.take_over({after.data(), after.size()}, 6));  // what came back can go there again
+  check_refusals(pools, experts, model, sites, after);
   CHECK(cudaGraphExecDestroy(ready) == cudaSuccess);
   CHECK(cudaGraphDestroy(graph) == cudaSuccess);
   CHECK(cudaStreamDestroy(stream) == cudaSuccess);

@@ -84,6 +84,7 @@ class basic_copy_engine {
     std::swap(source_, other.source_);
     std::swap(runtime_, other.runtime_);
     std::swap(state_, other.state_);
+    std::swap(failure_, other.failure_);
     return *this;
   }
   ~basic_copy_engine() { close(); }

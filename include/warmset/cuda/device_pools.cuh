@@ -30,24 +30,31 @@ struct device_options {
 inline namespace WARMSET_CUDA_TAG {
 
 /// The pools of a model in device memory, and the kernels that decide their steps inside a graph. Owns tables, arrival
-/// words and banks; no step of it needs the host. One stream at a time orders the steps of a pool, which is also the lease
-/// of what they answer.
+/// words and banks; no step of it needs the host. One stream orders the steps of all pools, which is also the lease of what
+/// they answer: pools of one geometry share scratch, and what learns runs beside that stream.
 ///
 /// The constructor allocates everything and throws config_error where something cannot work; nothing after it allocates.
-/// `take_over` and `give_back` synchronise; `record` only launches.
+/// What synchronises waits for the whole device, so that it may be called while a graph is in flight; `record` and `join`
+/// only launch.
 template <checked_bundle Policy>
 class device_pools {
   static_assert(!Policy::selector::host_only, "the selector is host_only: no kernel can run the bundle");
 
  public:
   /// @param sites   as check_sites wants them
-  /// @param tables  one per site, whose blocks are the first state; they stay where they are
+  /// @param tables  one per site and of its shape, without residents, since the banks are empty; they stay where they are
   device_pools(geometry const& model, std::vector<pool_site> sites, array_view<table<Policy> const> tables,
                mapped_source const& source, device_options options = {})
-      : model_(model), sites_(std::move(sites)), options_(options), now_(1) {
+      : model_(model), sites_(std::move(sites)), options_(options), now_(1), aside_(branch::make()) {
     check_sites(model_, {sites_.data(), sites_.size()});
     if (tables.size() != sites_.size()) {
       throw config_error("device_pools: ", tables.size(), " tables for ", sites_.size(), " pools");
+    }
+    if constexpr (requires { Policy::score::reads_model_tick; }) {
+      if (Policy::score::reads_model_tick && sites_.size() > 1) {
+        throw config_error("device_pools: ", Policy::score::name,
+                           " counts the ticks of all layers, which no pool on a device knows of the others");
+      }
     }
     if (options_.piece_bytes == 0 || options_.piece_bytes % 16 != 0 || options_.gather_blocks == 0) {
       throw config_error("device_pools: pieces of ", options_.piece_bytes, " bytes for ", options_.gather_blocks,
@@ -58,38 +65,72 @@ class device_pools {
       banks_.emplace_back(static_cast<std::size_t>(layout.bytes()));
     }
     for (std::size_t i = 0; i < sites_.size(); ++i) {
+      check_table(i, tables[i].view());
       add_pool(sites_[i], tables[i], source);
     }
   }
 
-  /// Makes the device the holder: copies the blocks there, with this epoch in them. Synchronises.
+  /// Makes the device the holder: copies the blocks there, with this epoch in them. Their residents must be those of these
+  /// banks: none at first, afterwards what give_back brought. Refused with cudaErrorInvalidValue, and nothing changed, where
+  /// a table has another shape or transfers in flight. Synchronises.
   status take_over(array_view<table<Policy>> tables, u32 epoch) {
+    if (tables.size() != pools_.size()) {
+      return {cudaErrorInvalidValue};
+    }
     for (std::size_t i = 0; i < pools_.size(); ++i) {
-      tables[i].view().header().epoch = epoch;
-      status const s = pools_[i].block.write(static_cast<unsigned char const*>(tables[i].block()),
-                                             static_cast<std::size_t>(tables[i].block_bytes()));
-      if (!s) {
-        return s;
+      if (tables[i].block_bytes() != pools_[i].block.size() || tables[i].view().header().in_flight != 0) {
+        return {cudaErrorInvalidValue};
       }
     }
-    return set({epoch, phase::decode});
+    status s{cudaDeviceSynchronize()};
+    for (std::size_t i = 0; s && i < pools_.size(); ++i) {
+      block_header& header = tables[i].view().header();
+      u32 const before = header.epoch;
+      header.epoch = epoch;
+      s = pools_[i].block.write(static_cast<unsigned char const*>(tables[i].block()), pools_[i].block.size());
+      pools_[i].usable = tables[i].view().usable();
+      if (!s) {
+        header.epoch = before;
+      }
+    }
+    return s ? set({epoch, phase::decode}) : s;
   }
 
-  /// Copies the blocks back into tables of the same shape. Synchronises; what is under way has ended then.
-  status give_back(array_view<table<Policy>> tables) const {
-    status const s{cudaDeviceSynchronize()};
-    for (std::size_t i = 0; s && i < pools_.size(); ++i) {
-      status const copied = pools_[i].block.read(static_cast<unsigned char*>(tables[i].view().block()),
-                                                 static_cast<std::size_t>(tables[i].block_bytes()));
-      if (!copied) {
-        return copied;
+  /// Copies the blocks back into tables of the same shape, and takes in what has arrived. From then on no launch commits
+  /// anything until the next take_over: it finds another epoch. Synchronises; what is under way has ended then.
+  status give_back(array_view<table<Policy>> tables) {
+    if (tables.size() != pools_.size()) {
+      return {cudaErrorInvalidValue};
+    }
+    for (std::size_t i = 0; i < pools_.size(); ++i) {
+      if (tables[i].block_bytes() != pools_[i].block.size()) {
+        return {cudaErrorInvalidValue};
       }
     }
-    return s;
+    status s{cudaDeviceSynchronize()};
+    for (std::size_t i = 0; s && i < pools_.size(); ++i) {
+      table_writer<Policy> const t = tables[i].view();
+      s = pools_[i].block.read(static_cast<unsigned char*>(t.block()), pools_[i].block.size());
+      std::vector<u32> words(pools_[i].arrivals.size());
+      outcome out{};
+      s = s ? pools_[i].arrivals.read(words.data(), words.size()) : s;
+      s = s ? pools_[i].out.read(&out, 1) : s;
+      if (s) {
+        settle<Policy>(one_lane{}, t, words.data(), out);
+        s = pools_[i].out.write(&out, 1);
+      }
+    }
+    if (!s) {
+      return s;
+    }
+    return pools_.empty() ? s : set({~tables[0].view().header().epoch, phase::decode});
   }
 
   /// What the next launches are under. Synchronises.
-  status set(launch_state now) { return now_.write(&now, 1); }
+  status set(launch_state now) {
+    status const s{cudaDeviceSynchronize()};
+    return s ? now_.write(&now, 1) : s;
+  }
 
   /// Whether every step of so many tokens fits: what a capture asks. Scratch must hold what admission declines.
   bool fits(layer_id layer, u32 n_tokens) const {
@@ -114,25 +155,30 @@ class device_pools {
     if (!find(layer, pool, row)) {
       return {cudaErrorInvalidValue};
     }
-    status joined = join(stream);
+    status const joined = join(stream);
     if (!joined) {
       return joined;
     }
     pool_view<Policy> const& view = pools_[pool].view;
     plan_kernel<Policy, Id><<<1, detail::warp_size, 0, stream>>>(view, row, now_.data(), ids, n_ids, slots, memory);
+    status s{cudaPeekAtLastError()};
+    // whatever comes of the branch, what the plan has listed is fetched
     if constexpr (contextual_score<typename Policy::score>) {
       status const forked = aside_.fork(stream);
+      gather_kernel<Policy><<<options_.gather_blocks, detail::gather_threads, 0, stream>>>(view);
       if (!forked) {
         return forked;
       }
       learn_kernel<Policy><<<1, detail::learn_threads, 0, aside_.stream()>>>(view);
+    } else {
+      gather_kernel<Policy><<<options_.gather_blocks, detail::gather_threads, 0, stream>>>(view);
     }
-    gather_kernel<Policy><<<options_.gather_blocks, detail::gather_threads, 0, stream>>>(view);
-    return {cudaGetLastError()};
+    return s ? status{cudaPeekAtLastError()} : s;
   }
 
-  /// Makes the stream wait for what the last `record` left to run beside it. Every `record` begins with it; whoever ends
-  /// a capture, or reads a table, calls it after the last one. Does not synchronise.
+  /// Makes the stream wait for what the last `record` left to run beside it. Every `record` begins with it. Call it after
+  /// the last one: before a capture ends, and, where steps ran outside of one, before a capture begins or a graph is
+  /// launched. Does not synchronise.
   status join(cudaStream_t stream) { return aside_.join(stream); }
 
   /// The bank of a group: where index i of an answer lies at `i * bytes of one expert`.
@@ -141,14 +187,23 @@ class device_pools {
   }
 
   /// What all steps of a pool did so far. Synchronises.
-  status counted(u32 pool, outcome& out) const { return pools_[pool].out.read(&out, 1); }
+  status counted(u32 pool, outcome& out) const {
+    status const s{cudaDeviceSynchronize()};
+    return s ? pools_[pool].out.read(&out, 1) : s;
+  }
 
-  /// The first fault of a pool's steps. Synchronises.
+  /// The first fault of a pool's steps since the last clear_fault. Synchronises.
   status fault(u32 pool, step_fault& what) const {
     u32 word = 0;
-    status const s{cudaMemcpy(&word, &pools_[pool].queue.data()->fault, sizeof word, cudaMemcpyDeviceToHost)};
+    status s{cudaDeviceSynchronize()};
+    s = s ? status{cudaMemcpy(&word, &pools_[pool].queue.data()->fault, sizeof word, cudaMemcpyDeviceToHost)} : s;
     what = static_cast<step_fault>(word);
     return s;
+  }
+  /// Forgets a pool's fault, so that the next one is told. Synchronises.
+  status clear_fault(u32 pool) {
+    status const s{cudaDeviceSynchronize()};
+    return s ? status{cudaMemset(&pools_[pool].queue.data()->fault, 0, sizeof(u32))} : s;
   }
 
   u32 n_pools() const noexcept { return static_cast<u32>(pools_.size()); }
@@ -175,6 +230,30 @@ class device_pools {
       }
     }
     return false;
+  }
+
+  void check_table(std::size_t pool, table_reader<Policy> const& t) const {
+    pool_site const& site = sites_[pool];
+    block_header const& h = t.header();
+    if (h.n_slots != site.n_slots || h.n_scratch != site.n_scratch) {
+      throw config_error("device_pools: the table of pool ", pool, " has ", h.n_slots, " slots and ", h.n_scratch,
+                         " scratch slots; its site has ", site.n_slots, " and ", site.n_scratch);
+    }
+    if (h.n_layers != site.layers.size()) {
+      throw config_error("device_pools: the table of pool ", pool, " has ", h.n_layers, " layers; its site has ",
+                         site.layers.size());
+    }
+    for (u32 row = 0; row < h.n_layers; ++row) {
+      layer_geometry const* const known = model_.find(site.layers[row]);
+      if (t.layer(row).id != site.layers[row].value || known == nullptr || t.layer(row).n_experts != known->n_experts) {
+        throw config_error("device_pools: row ", row, " of the table of pool ", pool, " is layer ", t.layer(row).id, " with ",
+                           t.layer(row).n_experts, " experts; its site says layer ", site.layers[row].value);
+      }
+    }
+    if (h.resident + h.reserved + h.draining != 0) {
+      throw config_error("device_pools: the table of pool ", pool, " has experts in ", h.resident + h.reserved + h.draining,
+                         " slots, of which the new banks know nothing");
+    }
   }
 
   void add_pool(pool_site const& site, table<Policy> const& from, mapped_source const& source) {

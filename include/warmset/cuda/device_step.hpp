@@ -88,7 +88,7 @@ WARMSET_HD void note(pool_view<Policy> const& v, step_fault what) noexcept {
   }
 }
 
-/// Answers every routed id: the place of its expert in the bank, −1 for padding and ids out of range.
+/// Answers every routed id: the place of its expert in the bank, −1 for padding, ids out of range and what has no place.
 template <class Policy, lane_group Group, class Id>
 WARMSET_HD void answer(Group const& g, pool_view<Policy> const& v, u32 n_experts, Id const* ids, u32 n_ids,
                        plan_of<Policy> const& p, workspace_of<Policy>& w, i32* slots) {
@@ -96,7 +96,8 @@ WARMSET_HD void answer(Group const& g, pool_view<Policy> const& v, u32 n_experts
   g.for_each(p.n, [&](u32 i) { place[p.expert[i]] = i; });
   g.for_each(n_ids, [&](u32 j) {
     u32 const id = static_cast<u32>(ids[j]);
-    slots[j] = id < n_experts ? static_cast<i32>(v.bank_index(p.slot[place[id]])) : -1;
+    u32 const slot = id < n_experts ? p.slot[place[id]] : u32_max;
+    slots[j] = slot == u32_max ? -1 : static_cast<i32>(v.bank_index(slot));
   });
 }
 
@@ -118,7 +119,7 @@ template <class Policy, lane_group Group>
 WARMSET_HD void fetch_all_into_scratch(Group const& g, pool_view<Policy> const& v, u32 row, plan_of<Policy>& p) {
   u32 const n = min_of(p.n, v.shape.n_scratch);
   g.for_each(p.n, [&](u32 i) {
-    p.slot[i] = v.shape.n_slots + min_of(i, v.shape.n_scratch - 1);
+    p.slot[i] = i < n ? v.shape.n_slots + i : u32_max;
     if (i < n) {
       v.queue->order[i] = {row, p.expert[i], v.shape.n_slots + i, 0};
     }
@@ -138,19 +139,28 @@ WARMSET_HD step_input as_step(device_input const& in, table_reader<Policy> const
 
 }  // namespace detail
 
-/// Answers a step of nothing but hits, which is most of them, at a fraction of what step_on_device costs. Returns false
-/// where it is another one: then nothing has changed, and step_on_device decides it.
+/// Answers a step of nothing but hits at a fraction of what step_on_device costs. Returns false where it is another one:
+/// then nothing has changed but what settle does, and step_on_device decides it.
 template <class Policy, lane_group Group, class Id>
 WARMSET_HD bool hits_on_device(Group const& g, pool_view<Policy> const& v, device_input const& in, Id const* ids,
                                u32 n_ids, i32* slots) {
   table_writer<Policy> const t = v.table();
   bool const is_mine = t.header().epoch == in.epoch;
-  return commit_hits<Policy>(g, t, detail::as_step<Policy>(in, t), ids, n_ids, *v.out, is_mine, [&](u32 i, u32 slot) {
+  auto const found = [&](u32 i, u32 slot) {
     slots[i] = static_cast<i32>(v.first_slot + slot);
     if (i == 0) {
       v.queue->n = 0;
     }
-  });
+  };
+  if (commit_hits<Policy>(g, t, detail::as_step<Policy>(in, t), ids, n_ids, *v.out, is_mine, found)) {
+    return true;
+  }
+  // behind a step that loaded its experts stand as reserved until somebody takes them in
+  if (!is_mine || t.header().in_flight == 0) {
+    return false;
+  }
+  settle<Policy>(g, t, v.arrivals, *v.out);
+  return commit_hits<Policy>(g, t, detail::as_step<Policy>(in, t), ids, n_ids, *v.out, is_mine, found);
 }
 
 /// Decides a demand step where its table lies, and lists what gather fetches. Between two steps of a pool the stream
@@ -158,8 +168,8 @@ WARMSET_HD bool hits_on_device(Group const& g, pool_view<Policy> const& v, devic
 ///
 /// Under another epoch than the block's nothing is committed and every expert comes from scratch. So does every one of a
 /// step that would overflow or finds no scratch; a graph is captured for steps that cannot (`fits`). All three leave a
-/// step_fault, and where there is less scratch than experts the last ones share a slot and their bytes are wrong: the
-/// engine must not use that step.
+/// step_fault, and where there is less scratch than experts the last ones are answered −1: the engine must not use that
+/// step.
 ///
 /// @param ids    `n_ids` routed ids, in the memory of whoever runs this
 /// @param slots  `n_ids` answers: the index in the bank of a slot or of a scratch slot; −1 where the id is none
@@ -186,6 +196,9 @@ WARMSET_HD void step_on_device(Group const& g, pool_view<Policy> const& v, devic
   if (!mine || (!decided && p.kind != plan_kind::empty)) {
     detail::fetch_all_into_scratch<Policy>(g, v, in.row, p);
     g.leader([&] {
+      if (mine) {
+        record_uncommitted<Policy>(p, *v.out);
+      }
       detail::note(v, !mine                           ? step_fault::stale_epoch
                       : p.kind == plan_kind::overflow ? step_fault::overflow
                                                       : step_fault::busy);

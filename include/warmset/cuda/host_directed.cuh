@@ -97,8 +97,9 @@ struct directed_options {
   u32 shares = 1;
 };
 
-/// One stream's end of a channel, for kernels. A step is publish, await, what reads the slots, and finish, in stream order;
-/// steps of different layers may overlap. All of them only launch, and may be captured.
+/// One stream's end of a channel, for kernels. A step is publish, await, what reads the slots, and finish, in stream order.
+/// Steps of further layers may be published before; from await to finish steps do not overlap, since all that are served
+/// past their deadline use the same scratch. All of them only launch, and may be captured.
 ///
 /// The constructor makes the device of the engine the current one, allocates everything, has the kernels loaded (a kernel
 /// that is loaded while another waits for the worker may wait for that one), and throws config_error. Nothing after it
@@ -167,7 +168,9 @@ class host_directed {
   /// For the launches from now on. Synchronises.
   status set(directed_limits limits) noexcept {
     on_device<runtime> const here(runtime_, device_);
-    return {cudaMemcpy(&state_.data()->limits, &limits, sizeof limits, cudaMemcpyHostToDevice)};
+    status const s{cudaMemcpy(&state_.data()->limits, &limits, sizeof limits, cudaMemcpyHostToDevice)};
+    // from pageable memory the call may return while the bytes are on their way
+    return s ? status{cudaStreamSynchronize(cudaStreamLegacy)} : s;
   }
   /// What has been counted. Synchronises.
   status counted(directed_tally& out) const noexcept {
@@ -179,8 +182,11 @@ class host_directed {
     return at == places_.size() ? status{cudaErrorInvalidValue}
                                 : status{cudaMemcpy(&out, tickets_.data() + at, sizeof out, cudaMemcpyDeviceToHost)};
   }
-  /// The same as kernels read it.
-  step_ticket const* ticket(layer_id layer) const noexcept { return tickets_.data() + find(layer); }
+  /// The same as kernels read it; nullptr for a layer that is not there.
+  step_ticket const* ticket(layer_id layer) const noexcept {
+    std::size_t const at = find(layer);
+    return at == places_.size() ? nullptr : tickets_.data() + at;
+  }
 
  private:
   struct layer_place {

@@ -217,6 +217,9 @@ class warp_lanes {
 #if defined(__CUDA_ARCH__)
     __syncwarp();
     u32 const lane = detail::lane_in_warp();
+    if (n == 0) {
+      return false;
+    }
     u32 const mine = key(lane < n ? lane : 0);
     bool repeats = false;
 #pragma unroll 4

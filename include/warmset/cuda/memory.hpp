@@ -15,9 +15,10 @@ template <class T>
 class device_memory {
  public:
   device_memory() = default;
-  explicit device_memory(std::size_t n) : n_(n) {
+  explicit device_memory(std::size_t n) : device_memory() {  // what throws below is an object that will be destroyed
     if (n != 0) {
       detail::require(cudaMalloc(reinterpret_cast<void**>(&data_), n * sizeof(T)), "device memory");
+      n_ = n;
       detail::require(cudaMemset(data_, 0, n * sizeof(T)), "zeroing device memory");
       detail::require(cudaDeviceSynchronize(), "zeroing device memory");
     }

@@ -49,10 +49,11 @@ struct expert_read {
 ///
 /// @param is_held  whether the caller may carry out anything; asked late, so that it is read together with the rest
 /// @param found    found(i, slot) for the i-th id, by any lane
-/// Complexity: O(ids). Does not synchronise, allocates nothing.
+/// Complexity: O(ids), and O(ids^2) comparisons of ids. Does not synchronise, allocates nothing.
 template <class Policy, lane_group Group, class Id, class Found>
 WARMSET_HD bool commit_hits(Group const& g, table_writer<Policy> const& t, step_input in, Id const* ids, u32 n_ids,
                             outcome& out, bool is_held, Found&& found) {
+  static_assert(sizeof(Id) <= sizeof(u32), "routed ids have at most 32 bits");
   constexpr u32 most = 32;
   if constexpr (contextual_score<typename Policy::score>) {
     return false;

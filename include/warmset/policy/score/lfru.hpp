@@ -22,6 +22,8 @@ struct basic_lfru {
   static constexpr u64 one_count = 256;
   static constexpr bool decays = false;
 
+  static constexpr bool reads_model_tick = Scope == clock_scope::model;
+
   WARMSET_HD constexpr u32 heat(state const& x, expert_facts, clocks) const noexcept {
     return x.count;
   }
