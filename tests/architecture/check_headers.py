@@ -11,6 +11,8 @@ Prints one line per violation and exits with 1 if there is any.
 3. A .hpp never includes a .cuh.
 4. The body of a WARMSET_HD function calls nothing of std:: but casts, move and forward: nvcc turns a call to a
    function without the annotation into an empty kernel, with a warning at most.
+5. Rooms whose types are passed to kernels use no [[no_unique_address]]: nvcc 13 gives such an object another size in a
+   kernel's parameters than the host gives it, without a word.
 """
 
 import os
@@ -162,6 +164,9 @@ def check_include(path, room, target):
     return f"includes {target}, and {room} may not include {target_room}"
 
 
+PASSED_TO_KERNELS = {"core", "policy", "predict", "table", "cuda"}
+
+
 def check_header(include_directory, path):
     with open(os.path.join(include_directory, "warmset", path), encoding="utf-8") as source:
         original = source.read()
@@ -203,6 +208,10 @@ def check_header(include_directory, path):
         problem = check_include(path, room, target)
         if problem:
             yield line, problem
+
+    if room.split("/")[0] in PASSED_TO_KERNELS:
+        for found in re.finditer(r"\bno_unique_address\b", text):
+            yield line_of(found.start()), "uses no_unique_address, which nvcc lays out in another way in kernel parameters"
 
     for start, end in annotated_ranges(text):
         body = text[start:end]
