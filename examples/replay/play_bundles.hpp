@@ -160,17 +160,27 @@ std::size_t bytes_of_score() {
   return bytes;
 }
 
+template <class Part>
+bool differ(Part const& a, Part const& b) {
+  static_assert(std::is_trivially_copyable_v<Part>);
+  if constexpr (std::is_empty_v<Part>) {
+    return false;
+  } else {
+    return std::memcmp(&a, &b, sizeof(Part)) != 0;
+  }
+}
+
 /// Whether a number of tuning changes the policy's objects.
 template <class Bundle>
 bool depends_on(parameter const& one) {
   using components = warmset::components<Bundle>;
-  static_assert(std::is_trivially_copyable_v<components>);
   alignas(components) unsigned char bytes[2][sizeof(components)] = {};
   warmset::tuning numbers = Bundle::numbers;
-  ::new (bytes[0]) components(numbers);
+  components const& a = *::new (bytes[0]) components(numbers);
   one.set(numbers, one.of(numbers) * 2 + 1);
-  ::new (bytes[1]) components(numbers);
-  return std::memcmp(bytes[0], bytes[1], sizeof(components)) != 0;
+  components const& b = *::new (bytes[1]) components(numbers);
+  return differ(a.score, b.score) || differ(a.selector, b.selector) || differ(a.guard, b.guard) ||
+         differ(a.admission, b.admission);
 }
 
 template <class Bundle>
