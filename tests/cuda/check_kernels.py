@@ -70,6 +70,7 @@ def main():
     parser.add_argument("--nvcc", required=True)
     parser.add_argument("--cxxfilt", default="c++filt")
     parser.add_argument("--kernels", type=int, default=1, help="how many there have to be, at least")
+    parser.add_argument("--only", default="", metavar="REGEX", help="look at kernels of such names alone")
     parser.add_argument("--score", action="append", default=[], help="a further score that every kernel uses")
     parser.add_argument("--contains", action="append", default=[], metavar="KERNEL=REGEX",
                         help="what the PTX that a kernel of this name reaches has to contain; it runs no policy")
@@ -95,7 +96,7 @@ def main():
             functions = parse(ptx.read())
 
     names = demangle(list(functions), args.cxxfilt)
-    entries = [name for name in functions if functions[name][0]]
+    entries = [name for name in functions if functions[name][0] and re.search(args.only, names[name])]
     failures = 0
     if len(entries) < args.kernels:
         failures += 1
