@@ -139,8 +139,7 @@ class decoder {
                                      routes.data() + std::size_t{layer} * m.k, step.data(), m.n_steps,
                                      u64{m.n_layers()} * m.k, m.k, ids.data() + std::size_t{layer} * m.k, sink.data());
   }
-  void record_experts(cudaStream_t s, u32 layer, expert_banks const& banks, i32 const* at) {
-    (void)layer;
+  void record_experts(cudaStream_t s, expert_banks const& banks, i32 const* at) {
     experts_kernel<<<dim3(max_of(1u, 264 / m.k), m.k), 256, 0, s>>>(banks, at, sink.data());
   }
   void record_end(cudaStream_t s) { next_step_kernel<<<1, 1, 0, s>>>(step.data()); }
@@ -196,7 +195,7 @@ mode_result all_resident(decoder& d, timer const& t) {
   graph const g(t.stream(), [&](cudaStream_t s) {
     for (u32 l = 0; l < d.m.n_layers(); ++l) {
       d.record_dense(s, l);
-      d.record_experts(s, l, banks[l], d.ids.data() + std::size_t{l} * d.m.k);
+      d.record_experts(s, banks[l], d.ids.data() + std::size_t{l} * d.m.k);
     }
     d.record_end(s);
   });
@@ -280,7 +279,7 @@ mode_result common_practice(decoder& d, timer const& t, unsigned char* pinned, u
         }
         i32* const where = d.where.data() + std::size_t{l} * d.m.k;
         check(cudaMemcpyAsync(where, slot_of, d.m.k * sizeof(i32), cudaMemcpyHostToDevice, s), "slots");
-        d.record_experts(s, l, {{state.slots.data()}, {g.expert_bytes()}, 1}, where);
+        d.record_experts(s, {{state.slots.data()}, {g.expert_bytes()}, 1}, where);
       }
       d.record_end(s);
     });
@@ -331,7 +330,7 @@ class device_mode {
       i32* const where = d_.where.data() + std::size_t{l} * d_.m.k;
       d_.record_dense(s, l);
       check(pools_->record(s, d_.m.model.layers()[l].layer, ids, d_.m.k, where).code, "a step");
-      d_.record_experts(s, l, banks_of(l), where);
+      d_.record_experts(s, banks_of(l), where);
     }
     check(pools_->join(s).code, "a join");
     d_.record_end(s);
@@ -353,12 +352,10 @@ class device_mode {
     }
     std::vector<outcome> const after = counted();
     for (std::size_t p = 0; p < after.size(); ++p) {
-      u64 const loads = after[p].issued[0] - before[p].issued[0];
       r.lookups += after[p].demanded - before[p].demanded;
       r.hits += after[p][access_kind::hit] - before[p][access_kind::hit];
       r.missed_bytes += (after[p].demanded - before[p].demanded - (after[p][access_kind::hit] - before[p][access_kind::hit])) *
                         d_.m.model.layers()[p].expert_bytes();
-      (void)loads;
       cuda::step_fault fault{};
       check(pools_->fault(static_cast<u32>(p), fault).code, "a pool's fault");
       if (fault != cuda::step_fault::none) {

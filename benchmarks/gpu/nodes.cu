@@ -198,18 +198,18 @@ void measure_nodes(report& r) {
   r.add({"bare look-up node, again (noise)", again / look_up, "x"});
 
   using lru = bundles::of<score::lru>;
-  using lru_list_free = bundles::of<score::lru, select::clock<1>>;
+  using clock_bundle = bundles::of<score::lru, select::clock<1>>;
   using decayed = bundles::of<score::decayed_count>;
   using successor = bundles::of<score::successor<>>;
   for (u32 const slots : {32u, 128u, 500u}) {
     measure<lru>(r, t, look_up, {512, slots, 10, 0}, "lru", 1.5);
   }
   measure<decayed>(r, t, look_up, {512, 500, 10, 0}, "decayed_count", 1.5);
-  measure<lru_list_free>(r, t, look_up, {512, 500, 10, 0}, "clock", 1.5);
+  measure<clock_bundle>(r, t, look_up, {512, 500, 10, 0}, "clock", 1.5);
   measure<lru>(r, t, look_up, {512, 500, 10, 2}, "lru", 0);
   measure<lru>(r, t, look_up, {512, 500, 10, 10}, "lru", 6.5);
   measure<decayed>(r, t, look_up, {512, 500, 10, 10}, "decayed_count", 6.5);
-  measure<lru_list_free>(r, t, look_up, {512, 500, 10, 10}, "clock", 6.5);
+  measure<clock_bundle>(r, t, look_up, {512, 500, 10, 10}, "clock", 6.5);
   measure<successor>(r, t, look_up, {128, 32, 8, 0}, "successor", 0);
   measure<successor>(r, t, look_up, {128, 32, 8, 3}, "successor", 0);
   measure<successor>(r, t, look_up, {512, 128, 10, 0}, "successor", 0);

@@ -51,6 +51,31 @@ concept lane_group = requires(Group const& group, u32 n) {
   group.for_each_then_leader(n, detail::lane_probe{}, detail::lane_probe{});
 };
 
+namespace detail {
+
+/// The m smallest of key(i), i < n: take(j, smallest) by one lane for each, j ascending with it. Keys are distinct, but
+/// `no_key` where i is none. Returns how many there are. One pass for each.
+template <class Group, class Key, class Take>
+WARMSET_HD u32 take_one_by_one(Group const& g, u32 n, u32 m, Key&& key, Take&& take) {
+  order_key previous{};
+  for (u32 j = 0; j < m; ++j) {
+    order_key const smallest = g.min_key(n, [&](u32 i, order_key& best) {
+      order_key const k = key(i);
+      if (j == 0 || previous < k) {
+        lower(best, k);
+      }
+    });
+    if (smallest == no_key) {
+      return j;
+    }
+    g.leader([&] { take(j, smallest); });
+    previous = smallest;
+  }
+  return m;
+}
+
+}  // namespace detail
+
 /// The lane group of one lane: plain loops. The reference that wider groups are tested against.
 struct one_lane {
   static constexpr bool is_single = true;

@@ -127,7 +127,7 @@ class warp_lanes {
     __syncwarp();
     u32 const lane = detail::lane_in_warp();
     if (n > n_keys_ || m >= detail::warp_size) {
-      return take_one_by_one(n, m, key, take);
+      return warmset::detail::take_one_by_one(*this, n, m, key, take);
     }
     order_key mine = no_key;
     constexpr u32 at_once = 4;
@@ -181,7 +181,7 @@ class warp_lanes {
       found = share.all;
     }
     if (found > detail::warp_size) {
-      return take_one_by_one(n, m, key, take);
+      return warmset::detail::take_one_by_one(*this, n, m, key, take);
     }
     if (own == 1) {
       listed_[at] = mine;
@@ -334,25 +334,6 @@ class warp_lanes {
   }
 
  private:
-  template <class Key, class Take>
-  __device__ u32 take_one_by_one(u32 n, u32 m, Key&& key, Take&& take) const {
-    order_key previous{};
-    for (u32 j = 0; j < m; ++j) {
-      order_key const smallest = min_key(n, [&](u32 i, order_key& best) {
-        order_key const k = key(i);
-        if (j == 0 || previous < k) {
-          lower(best, k);
-        }
-      });
-      if (smallest == no_key) {
-        return j;
-      }
-      leader([&] { take(j, smallest); });
-      previous = smallest;
-    }
-    return m;
-  }
-
   order_key* keys_ = nullptr;
   order_key* listed_ = nullptr;
   u32 n_keys_ = 0;

@@ -375,21 +375,7 @@ WARMSET_HD u32 take_smallest(Group const& g, u32 n, u32 m, Key&& key, Take&& tak
   if constexpr (requires { g.take_smallest(n, m, key, take); }) {
     return g.take_smallest(n, m, key, take);
   } else {
-    order_key previous{};
-    for (u32 j = 0; j < m; ++j) {
-      order_key const smallest = g.min_key(n, [&](u32 i, order_key& best) {
-        order_key const k = key(i);
-        if (j == 0 || previous < k) {
-          lower(best, k);
-        }
-      });
-      if (smallest == no_key) {
-        return j;
-      }
-      g.leader([&] { take(j, smallest); });
-      previous = smallest;
-    }
-    return m;
+    return take_one_by_one(g, n, m, key, take);
   }
 }
 
