@@ -9,12 +9,14 @@ using namespace warmset;
 /// Two experts of 5 bytes fit into a budget of 11; shares are of every size.
 template <class Bundle>
 void check(std::string const& name) {
-  model_test::check_table<Bundle>(name, std::same_as<typename Bundle::guard, guard::none>, [](kit::table_config& c) {
+  auto const adapt = [](kit::table_config& c) {
     c.bank_bytes = {2, 3};
     c.numbers.insert_bytes = 11;
     constexpr u32 shares[] = {0, 11'207, 32'768, 50'000, whole_fetch_share};
     c.numbers.fetch_share = shares[c.capacity % 5];
-  });
+  };
+  model_test::check_table<Bundle>(name, std::same_as<typename Bundle::guard, guard::none>, adapt,
+                                  model_test::operations_of_a_variant());
 }
 
 template <class Admission>
