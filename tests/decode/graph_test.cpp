@@ -13,6 +13,7 @@
 
 #include <warmset/predict/router_lookahead.hpp>
 
+#include "decode/gguf_builder.hpp"
 #include "decode/instruments.hpp"
 #include "decode/kernels.hpp"
 #include "decode/support.hpp"
@@ -319,6 +320,34 @@ TEST_CASE("the graph's device has the CPU's logits, however its experts are serv
   CHECK(arms.size() >= 22);
   CHECK(n_failed != 0);
   CHECK(compare(arms) == "");
+}
+
+TEST_CASE("a graph of another shape has the CPU's logits as well") {
+  std::string const bytes = small_model().bytes();  // 2 layers of 4 experts, 2 a token
+  gguf::file const file(std::as_bytes(std::span<char const>(bytes)), "made");
+  warmset_decode::model const m(file);
+  std::vector<u32> tokens;
+  for (u32 i = 0; i < m.numbers.context; ++i) {
+    tokens.push_back(i * 7 % m.numbers.vocabulary);
+  }
+  auto const cpu = make_cpu_device(m, {});
+  std::vector<std::vector<float>> expected;
+  follow(*cpu, tokens, 4,
+         [&](u32, std::span<float const> l) { expected.emplace_back(l.begin(), l.end()); });
+  for (u32 const slots : {2u, 3u, 4u}) {
+    for (u32 const width : {0u, 2u, 4u}) {
+      device_options o;
+      o.slots = slots;
+      o.width = width;
+      o.governed = false;
+      o.copy_failures_q16 = 13'000;
+      auto const on = make_twin(m, o);
+      follow(*on, tokens, 4, [&](u32 position, std::span<float const> l) {
+        REQUIRE(same({l.begin(), l.end()}, expected[position]));
+      });
+      CHECK(on->report().copies_failed != 0);
+    }
+  }
 }
 
 TEST_CASE("the graph's device decides what the CPU's cache decides") {

@@ -46,6 +46,7 @@ class twin_engine final : public step_engine {
     for (weights_to_copy const& c : copies) {
       std::copy_n(c.from, c.n, const_cast<float*>(c.to));
     }
+    check_sites(pools_.geometry, {pools_.sites.data(), pools_.sites.size()});
     layouts_ = layouts_of(pools_.geometry, {pools_.sites.data(), pools_.sites.size()}, 0);
     for (group_layout const& g : layouts_) {
       banks_.emplace_back(g.bytes(), 0xFF);  // what is no expert's is no number
