@@ -304,8 +304,9 @@ TEST_CASE("the graph's device has the CPU's logits, however its experts are serv
   std::vector<arm> arms;
   u64 n_failed = 0;
   for (arm_options const& way : ways_to_serve(m.model, 1, "cuda")) {
-    for (beside_runs const when : {beside_runs::at_once, beside_runs::as_late_as_possible}) {
-      auto const on = make_twin(m.model, way.device, nullptr, when);
+    for (bool const is_late : {false, true}) {
+      auto const on = is_late ? make_twin<beside_runs::as_late_as_possible>(m.model, way.device)
+                              : make_twin<beside_runs::at_once>(m.model, way.device);
       arm a{way.name, way.expects_hints, generate(*on, m.words, request_for(m, steps)), "",
             on->report()};
       a.text = m.words.decode(a.made.tokens);
@@ -348,6 +349,26 @@ TEST_CASE("a graph of another shape has the CPU's logits as well") {
       CHECK(on->report().copies_failed != 0);
     }
   }
+}
+
+TEST_CASE("a graph's step by several lanes has the same logits and decisions as by one") {
+  loaded const m(small_model_file());
+  device_options o;
+  o.slots = 8;
+  o.width = 6;
+  o.governed = false;
+  o.copy_failures_q16 = 3'000;
+  auto const one = make_twin(m.model, o);
+  auto const two = make_twin<beside_runs::as_late_as_possible, 2>(m.model, o);
+  std::vector<u32> const tokens = m.words.encode("int main(void)");
+  std::vector<float> expected, made;
+  follow(*one, tokens, 1, [&](u32, std::span<float const> l) {
+    expected.insert(expected.end(), l.begin(), l.end());
+  });
+  follow(*two, tokens, 1,
+         [&](u32, std::span<float const> l) { made.insert(made.end(), l.begin(), l.end()); });
+  CHECK(same(made, expected));
+  CHECK(equal_counters(two->report().counters.sum(), one->report().counters.sum()));
 }
 
 TEST_CASE("the graph's device decides what the CPU's cache decides") {

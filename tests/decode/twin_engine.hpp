@@ -23,12 +23,12 @@ using namespace warmset_decode;
 /// When a twin does what a GPU may do beside the stream of the steps: a branch's work and what a score learns.
 enum class beside_runs { at_once, as_late_as_possible };
 
-/// Lets every operation of a graph run on this thread, block after block, lane after lane.
+/// Lets every operation of a graph run one after the other, block after block, by one lane or by several, which are threads.
 class twin_engine final : public step_engine {
  public:
   twin_engine(model const& m, device_options const& options, step_shape const& shape,
-              beside_runs when)
-      : a_(m.numbers), shape_(shape), when_(when), dense_(m),
+              beside_runs when, u32 n_lanes)
+      : a_(m.numbers), shape_(shape), when_(when), n_lanes_(n_lanes), dense_(m),
         pools_(m, options), adaptor_{{}, options.seed, options.copy_failures_q16} {
     arena measure_page;
     (void)lay_out_page(a_, shape.n_hints, measure_page);
@@ -81,11 +81,13 @@ class twin_engine final : public step_engine {
 
   template <class Op>
   void run(int place, Op const& op, u32 blocks) {
-    later(place, [op, blocks] {
+    later(place, [this, op, blocks] {
       typename Op::shared shared{};
-      for (u32 block = 0; block < blocks; ++block) {
-        op(one_lane{}, block, shared);
-      }
+      by_lanes([&](auto const& lanes) {
+        for (u32 block = 0; block < blocks; ++block) {
+          op(lanes, block, shared);
+        }
+      });
     });
   }
   void fork(u32) {}
@@ -98,9 +100,11 @@ class twin_engine final : public step_engine {
       pool& p = *views_[layer];
       cuda::pool_view<decode_policy> view = p.view;
       view.queue = &p.hint_queue;
-      cuda::hints_on_device<decode_policy>(one_lane{}, view, {0, 0, phase_, hint_bytes_},
-                                           step_.layers[layer].hints, width, p.workspace,
-                                           p.hint_plan);
+      by_lanes([&](auto const& lanes) {
+        cuda::hints_on_device<decode_policy>(lanes, view, {0, 0, phase_, hint_bytes_},
+                                             step_.layers[layer].hints, width, p.workspace,
+                                             p.hint_plan);
+      });
       fetch(view);
     });
   }
@@ -108,10 +112,14 @@ class twin_engine final : public step_engine {
     carry_out(learning);
     pool& p = *views_[layer];
     layer_memory const& w = step_.layers[layer];
-    cuda::step_on_device<decode_policy>(one_lane{}, p.view, {0, 0, phase_}, w.ids, a_.k, w.answers,
-                                        p.workspace, p.plan);
+    by_lanes([&](auto const& lanes) {
+      cuda::step_on_device<decode_policy>(lanes, p.view, {0, 0, phase_}, w.ids, a_.k, w.answers,
+                                          p.workspace, p.plan);
+    });
     fetch(p.view);
-    later(learning, [&p] { cuda::learn_on_device<decode_policy>(one_lane{}, p.view); });
+    later(learning, [this, &p] {
+      by_lanes([&](auto const& lanes) { cuda::learn_on_device<decode_policy>(lanes, p.view); });
+    });
   }
   cuda::served_experts served(u32 layer) const {
     auto const& v = views_[layer]->view;
@@ -190,6 +198,15 @@ class twin_engine final : public step_engine {
     }
   }
 
+  template <class F>
+  void by_lanes(F&& f) {
+    if (n_lanes_ == 1) {
+      f(one_lane{});
+    } else {
+      kit::lane_team team(n_lanes_);
+      team.run([&](kit::thread_lanes lanes) { f(lanes); });
+    }
+  }
   void later(int place, std::function<void()> work) {
     if (place == main || when_ == beside_runs::at_once) {
       work();
@@ -217,6 +234,7 @@ class twin_engine final : public step_engine {
   architecture a_;
   step_shape shape_;
   beside_runs when_;
+  u32 n_lanes_;
   dense_part dense_;
   step_pools pools_;
   cuda::failing_gather<> adaptor_;
@@ -231,20 +249,17 @@ class twin_engine final : public step_engine {
   u64 hint_bytes_ = u64_max;
 };
 
-template <beside_runs When>
+template <beside_runs When, u32 Lanes>
 std::unique_ptr<step_engine> make_twin_engine(model const& m, device_options const& options,
                                               step_shape const& shape) {
-  return std::make_unique<twin_engine>(m, options, shape, When);
+  return std::make_unique<twin_engine>(m, options, shape, When, Lanes);
 }
 
 /// A graph device over a twin.
-inline std::unique_ptr<device> make_twin(model const& m, device_options const& options,
-                                         instruments* tools = nullptr,
-                                         beside_runs when = beside_runs::as_late_as_possible) {
-  return make_graph_device(m, options, tools,
-                           when == beside_runs::at_once
-                               ? &make_twin_engine<beside_runs::at_once>
-                               : &make_twin_engine<beside_runs::as_late_as_possible>);
+template <beside_runs When = beside_runs::as_late_as_possible, u32 Lanes = 1>
+std::unique_ptr<device> make_twin(model const& m, device_options const& options,
+                                  instruments* tools = nullptr) {
+  return make_graph_device(m, options, tools, &make_twin_engine<When, Lanes>);
 }
 
 }  // namespace decode_test
