@@ -214,6 +214,22 @@ TEST_CASE("a GPU's phase table has every step, and its rows sum to them", "[shor
   CHECK(times.sum()[time_row::copies].value != 0);
 }
 
+TEST_CASE("a GPU that is held back brings no more bytes than the link it stands for") {
+  require_gpu();
+  loaded const m(small_model_file());
+  device_options o = on_gpu(8, 4);
+  o.governed = false;
+  o.link_bytes_per_us = 100;
+  auto const on = make_device(m.model, o);
+  generation const made = generate(*on, m.words, request_for(m, 32));
+  // what the last step fetched is counted by the next one
+  double const bytes = static_cast<double>(on->report().counters.sum().link_bytes().value);
+  double const us = 1e6 * (made.prompt_seconds + made.decode_seconds);
+  CAPTURE(bytes, us);
+  CHECK(bytes > 1e6);
+  CHECK(bytes / us <= 100.5);
+}
+
 TEST_CASE("what no graph can do is refused where there is a GPU and where there is none") {
   loaded const m(small_model_file());
   CHECK_THROWS_AS(make_device(m.model, on_gpu(3, 0)), config_error);  // a token has 4

@@ -16,6 +16,7 @@
 #include "decode/gguf_builder.hpp"
 #include "decode/instruments.hpp"
 #include "decode/kernels.hpp"
+#include "decode/retention.hpp"
 #include "decode/support.hpp"
 #include "decode/twin_engine.hpp"
 #include "support/dice.hpp"
@@ -493,4 +494,7 @@ TEST_CASE("what a graph cannot do is refused when the device is made") {
   CHECK_NOTHROW(make_twin(m.model, {.slots = 4, .width = 32}));
   CHECK_THROWS_AS(make_twin(m.model, {.width = 4, .predictor = "oracle"}), config_error);
   CHECK_THROWS_AS(make_device(m.model, {.device = "abacus"}), config_error);
+  retention_head const head(
+      std::string(WARMSET_SOURCE_DIR) + "/examples/data/tinymoe-8x32.retention", m.model);
+  CHECK_THROWS_AS(make_twin(m.model, {.retention = &head}), config_error);
 }
