@@ -62,7 +62,8 @@ class pinned_experts final : public cuda::mapped_source {
     for (u32 l = 0; l < m.numbers.layers; ++l) {
       for (u32 b = 0; b < n_banks; ++b) {
         auto const& bytes = m.layers[l].experts[b]->bytes;
-        std::memcpy(memory_.data() + (banks_[l * n_banks + b] - memory_.device_data()), bytes.data(), bytes.size());
+        std::memcpy(memory_.data() + (banks_[l * n_banks + b] - memory_.device_data()),
+                    bytes.data(), bytes.size());
       }
     }
   }
@@ -88,7 +89,9 @@ class pinned_experts final : public cuda::mapped_source {
 class graph {
  public:
   graph() = default;
-  explicit graph(cudaGraph_t made) { check(cudaGraphInstantiate(&ready_, made, 0), "instantiating a graph"); }
+  explicit graph(cudaGraph_t made) {
+    check(cudaGraphInstantiate(&ready_, made, 0), "instantiating a graph");
+  }
   graph(graph&& other) noexcept : ready_(std::exchange(other.ready_, nullptr)) {}
   graph& operator=(graph&& other) noexcept {
     std::swap(ready_, other.ready_);
@@ -100,14 +103,18 @@ class graph {
     }
   }
   explicit operator bool() const noexcept { return ready_ != nullptr; }
-  void launch(cudaStream_t stream) const { check(cudaGraphLaunch(ready_, stream), "launching a graph"); }
+  void launch(cudaStream_t stream) const {
+    check(cudaGraphLaunch(ready_, stream), "launching a graph");
+  }
 
  private:
   cudaGraphExec_t ready_ = nullptr;
 };
 
 struct stream {
-  stream() { cuda::detail::require(cudaStreamCreateWithFlags(&of, cudaStreamNonBlocking), "a stream"); }
+  stream() {
+    cuda::detail::require(cudaStreamCreateWithFlags(&of, cudaStreamNonBlocking), "a stream");
+  }
   stream(stream const&) = delete;
   stream& operator=(stream const&) = delete;
   ~stream() { (void)cudaStreamDestroy(of); }
@@ -115,7 +122,7 @@ struct stream {
 };
 
 adaptor adaptor_of(device_options const& o, unsigned long long* free_at) {
-  u64 const ps = o.link_bytes_per_us == 0 ? 0 : max_of(u64{1'000'000} / o.link_bytes_per_us, u64{1});
+  u64 const ps = o.link_bytes_per_us == 0 ? 0 : ceil_div(u64{1'000'000}, o.link_bytes_per_us);
   return {{{}, free_at, static_cast<u32>(ps)}, o.seed, o.copy_failures_q16};
 }
 
@@ -123,8 +130,8 @@ class cuda_engine final : public step_engine {
  public:
   cuda_engine(model const& m, device_options const& options, step_shape const& shape)
       : a_(m.numbers), shape_(shape), experts_(m), link_free_at_(1), held_(m, options),
-        pools_(held_.geometry, held_.sites, {held_.tables.data(), held_.tables.size()}, experts_, {},
-               adaptor_of(options, link_free_at_.data())),
+        pools_(held_.geometry, held_.sites, {held_.tables.data(), held_.tables.size()}, experts_,
+               {}, adaptor_of(options, link_free_at_.data())),
         logits_(a_.vocabulary), beside_{cuda::branch::make(), cuda::branch::make()} {
     arena page_size;
     (void)lay_out_page(a_, shape.n_hints, page_size);
@@ -143,21 +150,24 @@ class cuda_engine final : public step_engine {
     arena memory(memory_.data());
     step_ = dense.lay_out(shape, memory, copies);
     for (weights_to_copy const& c : copies) {
-      check(cudaMemcpy(const_cast<float*>(c.to), c.from, c.n * sizeof(float), cudaMemcpyHostToDevice),
-            "copying weights");
+      check(
+          cudaMemcpy(const_cast<float*>(c.to), c.from, c.n * sizeof(float), cudaMemcpyHostToDevice),
+          "copying weights");
     }
     std::vector<ops::layer_facts> facts;
     for (u32 l = 0; l < a_.layers; ++l) {
       layer_memory const& w = step_.layers[l];
-      facts.push_back({pools_.counters(l), pools_.fetched(l, intent::demand), pools_.fetched(l, intent::speculative),
-                       w.ids, w.weights, w.hints});
+      facts.push_back({pools_.counters(l), pools_.fetched(l, intent::demand),
+                       pools_.fetched(l, intent::speculative), w.ids, w.weights, w.hints});
       if (!pools_.fits(held_.geometry.layers()[l].layer, 1)) {
         throw config_error("layer ", l, ": a token's experts do not fit");
       }
     }
-    check(cudaMemcpy(step_.facts, facts.data(), facts.size() * sizeof facts[0], cudaMemcpyHostToDevice),
+    check(cudaMemcpy(step_.facts, facts.data(), facts.size() * sizeof facts[0],
+                     cudaMemcpyHostToDevice),
           "copying addresses");
-    check(pools_.take_over({held_.tables.data(), held_.tables.size()}, epoch).code, "taking the pools over");
+    check(pools_.take_over({held_.tables.data(), held_.tables.size()}, epoch).code,
+          "taking the pools over");
   }
   ~cuda_engine() override { (void)cudaStreamSynchronize(stream_.of); }
 
@@ -180,8 +190,8 @@ class cuda_engine final : public step_engine {
     }
   }
   std::span<float const> logits() override {
-    check(cudaMemcpyAsync(logits_.data(), step_.logits, logits_.size() * sizeof(float), cudaMemcpyDeviceToHost,
-                          stream_.of),
+    check(cudaMemcpyAsync(logits_.data(), step_.logits, logits_.size() * sizeof(float),
+                          cudaMemcpyDeviceToHost, stream_.of),
           "reading logits");
     check(cudaStreamSynchronize(stream_.of), "reading logits");
     return {logits_.data(), logits_.size()};
@@ -211,7 +221,10 @@ class cuda_engine final : public step_engine {
     void fork(u32 layer) { note(of_.beside_[layer % 2].fork(stream_).code); }
     void join(u32 layer) { note(of_.beside_[layer % 2].join(stream_).code); }
     void advise(u32 layer, u32 width) {
-      note(of_.pools_.advise(of_.beside_[(layer - 1) % 2].stream(), id(layer), of_.step_.layers[layer].hints, width).code);
+      note(of_.pools_
+               .advise(of_.beside_[(layer - 1) % 2].stream(), id(layer),
+                       of_.step_.layers[layer].hints, width)
+               .code);
     }
     void serve(u32 layer) {
       layer_memory const& w = of_.step_.layers[layer];
@@ -282,13 +295,15 @@ class cuda_engine final : public step_engine {
   captured captured_[2];  // without and with the branches that look ahead
 };
 
-std::unique_ptr<step_engine> make_cuda_engine(model const& m, device_options const& options, step_shape const& shape) {
+std::unique_ptr<step_engine> make_cuda_engine(model const& m, device_options const& options,
+                                              step_shape const& shape) {
   return std::make_unique<cuda_engine>(m, options, shape);
 }
 
 }  // namespace
 
-std::unique_ptr<device> make_cuda_device(model const& m, device_options const& options, instruments* tools) {
+std::unique_ptr<device> make_cuda_device(model const& m, device_options const& options,
+                                         instruments* tools) {
   return make_graph_device(m, options, tools, &make_cuda_engine);
 }
 
