@@ -20,13 +20,16 @@ u32 share_of(model const& m, u32 percent) {
 
 }  // namespace
 
-std::vector<arm_options> ways_to_serve(model const& m, u64 seed) {
-  u32 const quarter = share_of(m, 25);
-  u32 const half = share_of(m, 50);
+std::vector<arm_options> ways_to_serve(model const& m, u64 seed, std::string const& device) {
+  bool const has_graph = device != "cpu";
+  u32 const least = has_graph ? m.numbers.k : 1;
+  u32 const quarter = std::max(share_of(m, 25), least);
+  u32 const half = std::max(share_of(m, 50), least);
   std::vector<arm_options> ways;
   auto const add = [&](std::string name, device_options o, u32 batch = 1) {
     bool const hints = o.width != 0;
     o.seed = seed;
+    o.device = device;
     ways.push_back({std::move(name), std::move(o), batch, hints});
   };
   // Hints without a governor, so that what hurts is not stopped before it could do harm.
@@ -49,7 +52,9 @@ std::vector<arm_options> ways_to_serve(model const& m, u64 seed) {
   add("all resident", {});
   add("25 % of the slots", {.slots = quarter});
   add("50 % of the slots", {.slots = half});
-  add("one slot", {.slots = 1});
+  if (!has_graph) {
+    add("one slot", {.slots = 1});
+  }
   add("look-ahead 4", ahead(quarter, 4));
   add("look-ahead 8", ahead(quarter, 8));
   add("look-ahead 16", ahead(quarter, 16));
@@ -61,15 +66,17 @@ std::vector<arm_options> ways_to_serve(model const& m, u64 seed) {
   add("transition", ahead(quarter, 4, "transition"));
   add("failing copies", failing({.slots = quarter}));
   add("failing copies, look-ahead 8, slow link", slow(failing(ahead(quarter, 8))));
-  add("wide prompt", {.slots = quarter}, 16);
-  add("wide prompt, failing copies", failing({.slots = quarter}), 16);
+  if (!has_graph) {
+    add("wide prompt", {.slots = quarter}, 16);
+    add("wide prompt, failing copies", failing({.slots = quarter}), 16);
+  }
   return ways;
 }
 
 arm run_arm(model const& m, tokenizer const& words, arm_options const& how,
             generation_request request) {
   arm result{how.name, how.expects_hints, {}, {}, {}};
-  std::unique_ptr<device> const on = make_cpu_device(m, how.device);
+  std::unique_ptr<device> const on = make_device(m, how.device);
   request.batch = how.batch;
   result.made = generate(*on, words, request);
   result.text = words.decode(result.made.tokens);
@@ -92,8 +99,9 @@ std::vector<arm> run_arms(model const& m, tokenizer const& words, std::span<arm_
     }
   };
   std::vector<std::thread> threads;
-  for (unsigned i = 1; i < std::min<std::size_t>(std::thread::hardware_concurrency(), ways.size());
-       ++i) {
+  bool const is_cpu = ways.empty() || ways.front().device.device == "cpu";
+  unsigned const most = is_cpu ? std::thread::hardware_concurrency() : 1;
+  for (unsigned i = 1; i < std::min<std::size_t>(most, ways.size()); ++i) {
     threads.emplace_back(work);
   }
   work();

@@ -27,12 +27,14 @@ struct arm {
 };
 
 /// All experts resident first; then fewer slots down to one, look-ahead of several widths, predictors that guess and
-/// predictors that hurt, copies that fail, a slow link, prompts wider than a pool.
-std::vector<arm_options> ways_to_serve(model const& m, u64 seed = 1);
+/// predictors that hurt, copies that fail, a slow link, prompts wider than a pool. A GPU has those that a graph of one token
+/// can have.
+std::vector<arm_options> ways_to_serve(model const& m, u64 seed = 1,
+                                       std::string const& device = "cpu");
 
 arm run_arm(model const& m, tokenizer const& words, arm_options const& how,
             generation_request request);
-/// Several at a time, on as many threads as there are processors.
+/// Several at a time on the CPU, on as many threads as there are processors.
 std::vector<arm> run_arms(model const& m, tokenizer const& words, std::span<arm_options const> ways,
                           generation_request const& request);
 

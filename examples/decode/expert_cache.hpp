@@ -11,21 +11,13 @@
 #include <warmset/gate/hint_ledger.hpp>
 #include <warmset/move/host.hpp>
 #include <warmset/observe/health_facts.hpp>
-#include <warmset/table/bundles.hpp>
 
 #include "device.hpp"
 #include "instruments.hpp"
 #include "model.hpp"
+#include "policy.hpp"
 
 namespace warmset_decode {
-
-/// The policy: the score that learns which experts follow which, the keys of a retention head added to it where there is
-/// one, and hints that evict what a demand would evict. Whether hints pay is the governor's affair.
-struct decode_policy : warmset::default_policy {
-  using score = warmset::score::supplied_with<warmset::score::successor<>>;
-  using guard = warmset::guard::none;
-  using predictor = warmset::predict::supplied;
-};
 
 /// The experts of a model, served out of a Warmset cache: N slots per layer, filled from the file by the host backend,
 /// whose copies take time on a virtual clock and fail where they are told to. Every read says which expert it

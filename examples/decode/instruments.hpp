@@ -62,6 +62,8 @@ class instruments {
   };
   void begin_batch();
   void end_batch();
+  /// Where a device that times its steps by itself hands the times to; null where nobody wants them.
+  warmset::phase_table* device_times() noexcept { return has_times_ ? &times_ : nullptr; }
 
   // ---- what a person reads
 

@@ -25,6 +25,7 @@
 #include "../replay/usage_error.hpp"
 #include "arms.hpp"
 #include "instruments.hpp"
+#include "pairs.hpp"
 #include "predictor.hpp"
 #include "report.hpp"
 #include "table.hpp"
@@ -32,8 +33,8 @@
 namespace warmset_decode {
 namespace {
 
-using warmset_tools::outputs;
 using warmset_tools::number_of;
+using warmset_tools::outputs;
 using warmset_tools::slots_of;
 using warmset_tools::token_list;
 using warmset_tools::usage_error;
@@ -61,6 +62,7 @@ struct options {
   std::optional<u64> seed;
   std::optional<double> temperature;
   std::optional<double> hint_kib;
+  std::optional<u32> rounds;
   double compute_us = 100;
   double failing_percent = 0;
   bool ignores_end = false;
@@ -101,11 +103,16 @@ void check_name(std::string const& value, char const* option,
   }
 }
 
+/// Whether a table is of times by the clock. A GPU has no virtual one.
+bool is_measured(options const& o) {
+  return o.table && (o.rounds.has_value() || o.device != "cpu");
+}
+
 void check(options const& o) {
   std::vector<std::string> predictors = predictor_names();
   predictors.emplace_back("none");
   check_name(o.predictor, "--predictor", predictors);
-  check_name(o.device, "--device", {"cpu"});
+  check_name(o.device, "--device", {"cpu", "cuda"});
   check_name(o.governor, "--governor", {"on", "off"});
   if (o.tokens == 0) {
     throw usage_error("--tokens: at least one token must be generated");
@@ -122,9 +129,12 @@ void check(options const& o) {
   in_range(o.failing_percent, 0, 100, "--fail-copies");
   in_range(o.compute_us, 0, 1e6, "--compute-us");
   in_range(o.hint_kib.value_or(0), 0, 1e9, "--hint-budget-kib");
-  if ((o.check || o.table) &&
-      (o.recall || o.phases || o.stats || o.health || !o.json_path.empty() ||
-       !o.trace_path.empty() || !o.samples_path.empty())) {
+  if (o.rounds && (!o.table || *o.rounds == 0)) {
+    throw usage_error("--rounds: at least one, of a --table");
+  }
+  bool const has_json = !o.json_path.empty() && !is_measured(o);
+  if ((o.check || o.table) && (o.recall || o.phases || o.stats || o.health || has_json ||
+                               !o.trace_path.empty() || !o.samples_path.empty())) {
     throw usage_error("--check and --table print a table of their own: no --json, --trace, "
                       "--retention-samples, --stats, --health, --recall, --phases");
   }
@@ -143,6 +153,7 @@ u64 link_of(std::string_view text) {
 
 device_options device_of(options const& o, model const& m, retention_head const* retention) {
   device_options d;
+  d.device = o.device;
   d.retention = retention;
   d.predictor = o.predictor;
   d.governed = o.governor == "on";
@@ -189,7 +200,7 @@ generation_request request_of(options const& o, model const& m, tokenizer const&
 int run_check(options const& o, model const& m, tokenizer const& words,
               retention_head const* retention) {
   generation_request const request = request_of(o, m, words);
-  std::vector<arm_options> ways = ways_to_serve(m, o.seed.value_or(1));
+  std::vector<arm_options> ways = ways_to_serve(m, o.seed.value_or(1), o.device);
   for (std::size_t i = 1; i < ways.size(); ++i) {
     ways[i].device.retention = retention;
   }
@@ -204,7 +215,7 @@ int run_check(options const& o, model const& m, tokenizer const& words,
 }
 
 int run_table(options const& o, model const& m, tokenizer const& words,
-              retention_head const* retention) {
+              retention_head const* retention, outputs& out) {
   table_request t;
   t.device = device_of(o, m, retention);
   t.run = request_of(o, m, words);
@@ -217,7 +228,18 @@ int run_table(options const& o, model const& m, tokenizer const& words,
   for (std::string const& part : parts_of(o.link, "--link-gbps")) {
     t.links_bytes_per_us.push_back(link_of(part));
   }
-  fmt::print("{}", lookahead_table(m, words, t));
+  if (is_measured(o)) {
+    pairs_report const measured = measure_pairs(m, words, t, o.rounds.value_or(30));
+    if (!o.json_path.empty()) {
+      out.stage(o.json_path, measured.json);
+    }
+    out.commit();
+    if (o.json_path != "-") {
+      fmt::print("{}", measured.table);
+    }
+  } else {
+    fmt::print("{}", lookahead_table(m, words, t));
+  }
   return 0;
 }
 
@@ -287,9 +309,12 @@ int run(options const& o) {
     return run_check(o, m, words, retention);
   }
   if (o.table) {
-    return run_table(o, m, words, retention);
+    return run_table(o, m, words, retention, out);
   }
   device_options const wanted = device_of(o, m, retention);
+  if (wanted.device != "cpu" && o.recall && wanted.width == 0) {
+    throw usage_error("--recall on a GPU judges the hints that are made: it needs --lookahead");
+  }
   std::vector<token_list> const sequences =
       o.follow_path.empty()
           ? std::vector<token_list>()
@@ -305,7 +330,7 @@ int run(options const& o) {
   if (!o.samples_path.empty()) {
     tools.collect(samples);
   }
-  std::unique_ptr<device> const on = make_cpu_device(m, wanted, &tools);
+  std::unique_ptr<device> const on = make_device(m, wanted, &tools);
 
   bool const talks = o.json_path != "-" && o.trace_path != "-" && o.samples_path != "-";
   generation made;
@@ -370,7 +395,8 @@ int main_of(int argc, char** argv) {
                  "Most KiB that the hints after one layer may start to move (default: no bound)");
   app.add_option(
          "--link-gbps", o.link,
-         "Link to the slots in 10^9 bytes per second, on a virtual clock; 0 = copies take no time")
+         "Link to the slots in 10^9 bytes per second, on a virtual clock; 0 = copies take no time. "
+         "A GPU is held back to it; 0 = not")
       ->capture_default_str();
   app.add_option("--compute-us", o.compute_us,
                  "Compute of one layer for one token on that clock, in microseconds")
@@ -378,7 +404,7 @@ int main_of(int argc, char** argv) {
   app.add_option("--fail-copies", o.failing_percent,
                  "Percent of the copies of an expert's banks that fail")
       ->capture_default_str();
-  app.add_option("--device", o.device, "Where to compute")->capture_default_str();
+  app.add_option("--device", o.device, "Where to compute: cpu or cuda")->capture_default_str();
   app.add_option("--seed", o.seed,
                  "Draw tokens by chance, from this seed (default: the likeliest token, always)");
   app.add_option("--temperature", o.temperature, "Of the draw (default: 0.8 with --seed, else 0)");
@@ -415,6 +441,10 @@ int main_of(int argc, char** argv) {
                "Print waiting and waste for every width of --lookahead, number of --slots and "
                "--link-gbps, each a list with "
                "commas");
+  app.add_option(
+      "--rounds", o.rounds,
+      "With --table: measure by the clock instead of the virtual one, every width in turn, "
+      "so often (a GPU has no virtual clock: 30)");
   std::string names;
   for (std::string const& name : predictor_names()) {
     names += name + ", ";

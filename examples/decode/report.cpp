@@ -61,7 +61,7 @@ std::string to_json(run_facts const& run) {
       {"format", "warmset-decode"},
       {"version", 1},
       {"model", run.of.name},
-      {"device", "cpu"},
+      {"device", run.options.device},
       {"slots", run.options.slots},
       {"lookahead", run.options.width},
       {"predictor", run.options.predictor},

@@ -23,7 +23,7 @@ struct cell {
 cell run_cell(model const& m, tokenizer const& words, device_options const& options,
               generation_request const& run) {
   instruments tools(m, {}, options.width, false, false);
-  std::unique_ptr<device> const on = make_cpu_device(m, options, &tools);
+  std::unique_ptr<device> const on = make_device(m, options, &tools);
   cell c;
   c.made = generate(*on, words, run);
   c.report = on->report();

@@ -8,3 +8,4 @@
 #include "cuda/host_directed.cuh"
 #include "cuda/lanes.cuh"
 #include "cuda/probe.cuh"
+#include "cuda/throttled_gather.cuh"

@@ -65,6 +65,34 @@ struct all_arrive {
   }
 };
 
+/// The same where an adaptor lets some fail.
+struct arrive_or_fail {
+  u32* words;
+  cuda::failing_gather<> adaptor;
+  u32 first_slot;
+  WARMSET_HD void operator()(u32, planned_load load, u32 generation) const {
+    cuda::fetch_order const order{0, load.expert, load.slot, generation};
+    words[load.slot] = arrival::word(generation, adaptor.end_of(first_slot + load.slot, order));
+  }
+};
+
+/// Counts bytes that readers find and that are not those of the expert that asked.
+__global__ void check_served_kernel(cuda::served_experts served, u64 bytes, u32 layer, u32 bank, i32 const* ids, u32 n_ids,
+                                    u32 n_experts, i32 const* answers, unsigned long long* wrong, unsigned long long* read) {
+  for (u32 j = 0; j < n_ids; ++j) {
+    if (ids[j] < 0 || static_cast<u32>(ids[j]) >= n_experts) {
+      continue;
+    }
+    unsigned char const* const found = served.bytes(bank, static_cast<u32>(ids[j]), answers[j]);
+    for (u64 i = threadIdx.x; i < bytes; i += blockDim.x) {
+      if (found[i] != steps::sources::value(layer, bank, static_cast<u32>(ids[j]), i)) {
+        atomicAdd(wrong, 1ull);
+      }
+      atomicAdd(read, 1ull);
+    }
+  }
+}
+
 /// Counts bytes that are not those of the expert that asked: what a consumer in the same graph would read.
 __global__ void check_kernel(unsigned char const* bank, u64 bytes, u32 layer, u32 bank_number, i32 const* ids, u32 n_ids,
                              u32 n_experts, i32 const* slots, unsigned long long* wrong, unsigned long long* read) {
@@ -238,6 +266,133 @@ void check_graph() {
   CHECK(cudaStreamDestroy(stream) == cudaSuccess);
 }
 
+/// One captured graph whose branches plan and fetch hints for the next layer's pool while this one decides, with transfers
+/// that fail, launched with changing routes, hints and budgets, beside the host's decisions.
+template <class TestType>
+void check_hints() {
+  if (!has_gpu()) {
+    SKIP("skipped: no GPU");
+  }
+  constexpr u32 n_layers = 3, n_experts = 32, k = 4, n_slots = 9, width = 6;
+  char const* const said = std::getenv("WARMSET_GPU_LAUNCHES");
+  u32 const n_launches = said != nullptr && *said != '\0' ? static_cast<u32>(std::strtoul(said, nullptr, 10)) : 1000;
+  std::vector<layer_geometry> layers;
+  std::vector<pool_site> sites;
+  auto const fresh = [&] {
+    std::vector<table<TestType>> tables;
+    for (layer_geometry const& layer : layers) {
+      tables.emplace_back(std::vector<layer_geometry>{layer}, pool_size{n_slots, n_slots},
+                          tuning{.speculative_slots = 4, .scratch_slots = k});
+    }
+    return tables;
+  };
+  for (u32 l = 0; l < n_layers; ++l) {
+    layers.push_back({layer_id{l}, n_experts, k, {4096, 1024}});
+    sites.push_back({l, 0, l * n_slots, n_slots, n_layers * n_slots, k, {layer_id{l}}});
+  }
+  geometry const model{layers};
+  pinned_experts const experts{model};
+  std::vector<table<TestType>> tables = fresh();
+  cuda::failing_gather<> const adaptor{{}, 7, 3'277};
+  cuda::device_pools<TestType, cuda::failing_gather<>> pools{
+      model, sites, {tables.data(), tables.size()}, experts, {.gather_blocks = 3, .piece_bytes = 1024}, adaptor};
+  REQUIRE(pools.take_over({tables.data(), tables.size()}, 5));
+
+  cuda::device_memory<i32> ids{n_layers * k};
+  cuda::device_memory<i32> hints{n_layers * width};
+  cuda::device_memory<i32> slots{n_layers * k};
+  cuda::device_memory<unsigned long long> counts{2};
+  cuda::branch beside[2] = {cuda::branch::make(), cuda::branch::make()};
+  cudaStream_t stream{};
+  REQUIRE(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess);
+  REQUIRE(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal) == cudaSuccess);
+  for (u32 l = 0; l < n_layers; ++l) {
+    if (l + 1 < n_layers) {
+      REQUIRE(beside[l % 2].fork(stream));
+      REQUIRE(pools.advise(beside[l % 2].stream(), layer_id{l + 1}, hints.data() + (l + 1) * width, width));
+    }
+    if (l != 0) {
+      REQUIRE(beside[(l - 1) % 2].join(stream));
+    }
+    REQUIRE(pools.record(stream, layer_id{l}, ids.data() + l * k, k, slots.data() + l * k));
+    for (u32 bank = 0; bank < 2; ++bank) {
+      check_served_kernel<<<1, 128, 0, stream>>>(pools.served(layer_id{l}), layers[l].bank_bytes[bank], l, bank,
+                                                 ids.data() + l * k, k, n_experts, slots.data() + l * k, counts.data(),
+                                                 counts.data() + 1);
+    }
+  }
+  REQUIRE(pools.join(stream));
+  cudaGraph_t graph{};
+  REQUIRE(cudaStreamEndCapture(stream, &graph) == cudaSuccess);
+  cudaGraphExec_t ready{};
+  REQUIRE(cudaGraphInstantiate(&ready, graph, 0) == cudaSuccess);
+
+  warmset_test::dice random{5};
+  auto const workspace = std::make_unique<workspace_of<TestType>>();
+  auto const plan = std::make_unique<plan_of<TestType>>();
+  std::vector<std::vector<u32>> arrivals(n_layers, std::vector<u32>(n_slots));
+  std::vector<outcome> out(n_layers);
+  std::vector<i32> route(n_layers * k);
+  std::vector<i32> hinted(n_layers * width);
+  u64 budget = u64_max;
+  for (u32 launch = 0; launch < n_launches; ++launch) {
+    for (i32& id : route) {
+      id = static_cast<i32>(random.below(1 + random.below(n_experts)));
+    }
+    for (i32& id : hinted) {
+      id = static_cast<i32>(random.below(n_experts + 1)) - (random.below(10) == 0 ? 1 : 0);
+    }
+    if (launch % 16 == 0) {
+      budget = random.below(3) == 0 ? u64_max : random.below(4) * u64{5120};
+      REQUIRE(pools.set({5, phase::decode, 0, step_context::no_token, budget}));
+    }
+    REQUIRE(ids.write(route.data(), route.size()));
+    REQUIRE(hints.write(hinted.data(), hinted.size()));
+    REQUIRE(cudaGraphLaunch(ready, stream) == cudaSuccess);
+    REQUIRE(cudaStreamSynchronize(stream) == cudaSuccess);
+    for (u32 l = 0; l < n_layers; ++l) {
+      table_writer<TestType> const t = tables[l].view();
+      arrive_or_fail const mover{arrivals[l].data(), adaptor, sites[l].first_slot};
+      if (l != 0) {
+        settle<TestType>(one_lane{}, t, arrivals[l].data(), out[l]);
+        u32 const most = static_cast<u32>(min_of(budget / 5120, u64{TestType::max_experts}));
+        plan_speculative<TestType>(one_lane{}, table_reader<TestType>{t},
+                                   speculation_input{0, t.layer(0).step + 1, most, t.header().model_tick},
+                                   hinted.data() + l * width, width, *workspace, *plan);
+        REQUIRE(commit<TestType>(one_lane{}, t, *plan, out[l], mover));
+      }
+      settle<TestType>(one_lane{}, t, arrivals[l].data(), out[l]);
+      plan_demand<TestType>(one_lane{}, table_reader<TestType>{t}, step_input{0, phase::decode, t.header().model_tick},
+                            route.data() + l * k, k, *workspace, *plan);
+      REQUIRE(commit<TestType>(one_lane{}, t, *plan, out[l], mover));
+    }
+  }
+  unsigned long long seen[2] = {};
+  REQUIRE(counts.read(seen, 2));
+  CHECK(seen[0] == 0);
+  CHECK(seen[1] == u64{n_launches} * n_layers * k * 5120);
+
+  std::vector<table<TestType>> after = fresh();
+  REQUIRE(pools.give_back({after.data(), after.size()}));
+  for (u32 l = 0; l < n_layers; ++l) {
+    settle<TestType>(one_lane{}, tables[l].view(), arrivals[l].data(), out[l]);  // as give_back does
+    CAPTURE(l);
+    CHECK(std::memcmp(after[l].block(), tables[l].block(), tables[l].block_bytes()) == 0);
+    CHECK(audit(after[l].view()));
+    outcome there{};
+    REQUIRE(pools.counted(l, there));
+    CHECK(std::memcmp(&there, &out[l], sizeof there) == 0);
+    CHECK((there.issued[static_cast<u32>(intent::speculative)] != 0) == (l != 0));
+    CHECK(there.failed[0] != 0);
+    cuda::step_fault fault{};
+    REQUIRE(pools.fault(l, fault));
+    CHECK(fault == cuda::step_fault::none);
+  }
+  CHECK(cudaGraphExecDestroy(ready) == cudaSuccess);
+  CHECK(cudaGraphDestroy(graph) == cudaSuccess);
+  CHECK(cudaStreamDestroy(stream) == cudaSuccess);
+}
+
 }  // namespace device_steps
 
 // The test cases are in graph_cases.cpp: cudafe++ takes minutes over one in this file.
@@ -248,3 +403,5 @@ template void device_steps::check_graph<bundles::of<score::lru, select::clock<1>
 template void device_steps::check_graph<bundles::admitted<bundles::of<score::lru>, admit::second_touch<8>>>();
 template void device_steps::check_graph<
     bundles::admitted<bundles::of<score::successor<>>, admit::colder_than_victim<20>>>();
+template void device_steps::check_hints<bundles::guarded<bundles::of<score::successor<>>, guard::none>>();
+template void device_steps::check_hints<bundles::guarded<bundles::of<score::decayed_count>, guard::spare_only>>();

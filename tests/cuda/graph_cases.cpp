@@ -8,6 +8,8 @@ using namespace warmset;
 namespace device_steps {
 template <class Policy>
 void check_graph();  // graph.cu
+template <class Policy>
+void check_hints();
 }
 
 TEMPLATE_TEST_CASE("one captured graph decides and fetches 1,000 steps of changing routes", "[cuda][short]",
@@ -16,4 +18,10 @@ TEMPLATE_TEST_CASE("one captured graph decides and fetches 1,000 steps of changi
                    (bundles::admitted<bundles::of<score::lru>, admit::second_touch<8>>),
                    (bundles::admitted<bundles::of<score::successor<>>, admit::colder_than_victim<20>>)) {
   device_steps::check_graph<TestType>();
+}
+
+TEMPLATE_TEST_CASE("branches of a graph fetch hints, and readers find every byte where transfers fail", "[cuda][short]",
+                   (bundles::guarded<bundles::of<score::successor<>>, guard::none>),
+                   (bundles::guarded<bundles::of<score::decayed_count>, guard::spare_only>)) {
+  device_steps::check_hints<TestType>();
 }

@@ -78,6 +78,17 @@ class Decodes(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn(b"12 cells, 8 tokens each, one hash", done.stdout)
 
+    def test_table_by_the_clock(self):
+        done = run("--table", "--tokens", "8", "--slots", "25%", "--lookahead", "0,4", "--rounds", "3", "--json", "-")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        facts = json.loads(done.stdout)
+        self.assertEqual([(c["width"], c["is_again"]) for c in facts["cells"]], [(0, False), (0, True), (4, False)])
+        for cell in facts["cells"]:
+            self.assertEqual(len(cell["us_per_token"]), 3)
+            self.assertGreater(cell["tokens_per_second"], 0)
+        self.assertEqual(facts["cells"][0]["of_off"], 1)
+        self.assertGreater(facts["cells"][2]["recall"], 0)
+
     def test_trace_can_be_replayed(self):
         replay = os.path.join(os.path.dirname(TOOL), "warmset-replay")
         with tempfile.TemporaryDirectory() as folder:
@@ -169,6 +180,33 @@ class Decodes(unittest.TestCase):
             self.assertEqual(sorted(os.listdir(folder)), files)
 
 
+class Cuda(unittest.TestCase):
+    """On every machine: what runs there, or one line that says why it does not."""
+
+    def test_text_or_a_reason(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "out.json")
+            done = run("--device", "cuda", "--prompt", PROMPT, "--tokens", "16", "--lookahead", "4", "--json", path)
+            if done.returncode == 0:
+                with open(path) as f:
+                    facts = json.load(f)
+                self.assertEqual(facts["device"], "cuda")
+                self.assertEqual(len(facts["tokens"]), 16)
+                done = run("--device", "cuda", "--tokens", "16", "--health", "--stats", "--phases", "--logits-hash")
+                self.assertEqual(done.returncode, 0, done.stderr)
+                for part in (b"health: active", b"warmset span=total", b"a forward pass took"):
+                    self.assertIn(part, done.stdout)
+                return
+            self.assertEqual(os.listdir(folder), [])
+            for more in ((), ("--check",), ("--table",), ("--recall", "--lookahead", "4")):
+                done = run("--device", "cuda", *more)
+                self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
+                self.assertEqual(done.stdout, b"")
+                self.assertEqual(done.stderr.count(b"\n"), 1, done.stderr)
+                self.assertTrue(done.stderr.startswith(b"warmset-decode: error: --device cuda: "), done.stderr)
+                self.assertRegex(done.stderr, b"built without CUDA|no GPU can be used")
+
+
 class Refuses(unittest.TestCase):
     def refused(self, *arguments, says):
         done = run(*arguments)
@@ -187,7 +225,7 @@ class Refuses(unittest.TestCase):
         self.refused("--lookahead", "33", says="--lookahead")
         self.refused("--lookahead", "-1", says="--lookahead")
         self.refused("--predictor", "oracle", says="there is no 'oracle'; there are ")
-        self.refused("--device", "abacus", says="there is no 'abacus'; there are cpu")
+        self.refused("--device", "abacus", says="there is no 'abacus'; there are cpu, cuda")
         self.refused("--governor", "maybe", says="--governor")
         self.refused("--prompt", "", says="the prompt is empty")
         self.refused("--prompt", "x" * 9000, "--tokens", "1", says="more than the context of 2048")
@@ -204,6 +242,10 @@ class Refuses(unittest.TestCase):
         self.refused("--check", "--json", "-", says="--check")
         self.refused("--check", "--table", says="one of them")
         self.refused("--table", "--slots", "1,,2", says="empty part")
+        self.refused("--table", "--json", "-", says="--table")
+        self.refused("--rounds", "3", says="--rounds")
+        self.refused("--table", "--rounds", "0", says="--rounds")
+        self.refused("--device", "cuda", "--recall", says="it needs --lookahead")
         self.refused("--sequences", "3-2", "--follow", "README.md", says="--sequences")
         self.refused("--follow", "no-such-file", says="no-such-file")
 

@@ -35,8 +35,10 @@ inline namespace WARMSET_CUDA_TAG {
 ///
 /// The constructor allocates everything and throws config_error where something cannot work; nothing after it allocates.
 /// What synchronises waits for the whole device, so that it may be called while a graph is in flight; `record` and `join`
-/// only launch.
-template <checked_bundle Policy>
+/// only launch; so does `advise`.
+///
+/// @tparam Adaptor  of the gathers; see gather_adaptor
+template <checked_bundle Policy, gather_adaptor Adaptor = plain_gather>
 class device_pools {
   static_assert(!Policy::selector::host_only, "the selector is host_only: no kernel can run the bundle");
 
@@ -44,8 +46,8 @@ class device_pools {
   /// @param sites   as check_sites wants them
   /// @param tables  one per site and of its shape, without residents, since the banks are empty; they stay where they are
   device_pools(geometry const& model, std::vector<pool_site> sites, array_view<table<Policy> const> tables,
-               mapped_source const& source, device_options options = {})
-      : model_(model), sites_(std::move(sites)), options_(options), now_(1), aside_(branch::make()) {
+               mapped_source const& source, device_options options = {}, Adaptor adaptor = {})
+      : model_(model), sites_(std::move(sites)), options_(options), adaptor_(adaptor), now_(1), aside_(branch::make()) {
     check_sites(model_, {sites_.data(), sites_.size()});
     if (tables.size() != sites_.size()) {
       throw config_error("device_pools: ", tables.size(), " tables for ", sites_.size(), " pools");
@@ -165,14 +167,36 @@ class device_pools {
     // whatever comes of the branch, what the plan has listed is fetched
     if constexpr (contextual_score<typename Policy::score>) {
       status const forked = aside_.fork(stream);
-      gather_kernel<Policy><<<options_.gather_blocks, detail::gather_threads, 0, stream>>>(view);
+      gather_kernel<Policy, Adaptor><<<options_.gather_blocks, detail::gather_threads, 0, stream>>>(view, adaptor_);
       if (!forked) {
         return forked;
       }
       learn_kernel<Policy><<<1, detail::learn_threads, 0, aside_.stream()>>>(view);
     } else {
-      gather_kernel<Policy><<<options_.gather_blocks, detail::gather_threads, 0, stream>>>(view);
+      gather_kernel<Policy, Adaptor><<<options_.gather_blocks, detail::gather_threads, 0, stream>>>(view, adaptor_);
     }
+    return s ? status{cudaPeekAtLastError()} : s;
+  }
+
+  /// Puts a batch of hints for a layer's next step into a stream beside the one of the steps, or into a branch of its graph:
+  /// decide, then fetch, within launch_state::hint_bytes. May run beside the steps of other layers; the engine's stream has
+  /// joined it before the next `record` of this layer, and it has forked behind the join of that layer's last one. Does not
+  /// synchronise.
+  ///
+  /// @param ids  `n_ids` in memory that the device reads, at an address that a graph may keep; surest first, -1 is padding
+  template <class Id>
+  status advise(cudaStream_t stream, layer_id layer, Id const* ids, u32 n_ids) {
+    static_assert(speculates<Policy>, "the bundle has predictor none: it takes no hints");
+    std::size_t pool = 0;
+    u32 row = 0;
+    if (!find(layer, pool, row)) {
+      return {cudaErrorInvalidValue};
+    }
+    pool_view<Policy> view = pools_[pool].view;
+    view.queue = pools_[pool].hint_queue.data();
+    hint_plan_kernel<Policy, Id><<<1, detail::warp_size, 0, stream>>>(view, row, now_.data(), ids, n_ids);
+    status const s{cudaPeekAtLastError()};
+    gather_kernel<Policy, Adaptor><<<options_.gather_blocks, detail::gather_threads, 0, stream>>>(view, adaptor_);
     return s ? status{cudaPeekAtLastError()} : s;
   }
 
@@ -185,6 +209,25 @@ class device_pools {
   unsigned char* bank(u32 group, u32 bank) const {
     return banks_[group].data() + layouts_[group].offset(bank, 0);
   }
+
+  /// Where readers of a layer's steps find what they were answered: for kernels behind a `record` of it, or in place of
+  /// `bank` where transfers may fail. Throws config_error for a layer that is in no pool.
+  served_experts served(layer_id layer) const {
+    std::size_t pool = 0;
+    u32 row = 0;
+    if (!find(layer, pool, row)) {
+      throw config_error("device_pools: layer ", layer.value, " is in no pool");
+    }
+    pool_view<Policy> const& v = pools_[pool].view;
+    return {v.banks, v.arrivals, row, v.shape.n_slots, v.first_slot, v.first_scratch};
+  }
+
+  /// What the last step of a pool fetched, or its last batch of hints: for kernels behind both.
+  fetch_queue<Policy::max_experts> const* fetched(u32 pool, intent by) const noexcept {
+    return by == intent::demand ? pools_[pool].queue.data() : pools_[pool].hint_queue.data();
+  }
+  /// The counters of a pool: for kernels behind its step and its hints.
+  outcome const* counters(u32 pool) const noexcept { return pools_[pool].out.data(); }
 
   /// What all steps of a pool did so far. Synchronises.
   status counted(u32 pool, outcome& out) const {
@@ -215,6 +258,7 @@ class device_pools {
     device_memory<plan_of<Policy>> plan;
     device_memory<outcome> out;
     device_memory<fetch_queue<Policy::max_experts>> queue;
+    device_memory<fetch_queue<Policy::max_experts>> hint_queue;
     device_memory<unsigned char const*> sources;
     device_memory<bank_addresses> addresses;
     pool_view<Policy> view;
@@ -265,6 +309,7 @@ class device_pools {
     device_memory<plan_of<Policy>> plan(contextual_score<typename Policy::score> ? 1 : 0);
     device_memory<outcome> out(1);
     device_memory<fetch_queue<Policy::max_experts>> queue(1);
+    device_memory<fetch_queue<Policy::max_experts>> hint_queue(speculates<Policy> ? 1 : 0);
     device_memory<unsigned char const*> source_of(n_banks * n_rows);
     device_memory<bank_addresses> bank_of(n_banks);
     std::vector<unsigned char const*> sources;
@@ -285,12 +330,13 @@ class device_pools {
                                  out.data(), queue.data(), bank_of.data(), n_banks, options_.piece_bytes, n_pieces,
                                  site.first_slot, site.first_scratch};
     pools_.push_back({std::move(block), std::move(arrivals), std::move(plan), std::move(out), std::move(queue),
-                      std::move(source_of), std::move(bank_of), view, from.view().usable()});
+                      std::move(hint_queue), std::move(source_of), std::move(bank_of), view, from.view().usable()});
   }
 
   geometry model_;
   std::vector<pool_site> sites_;
   device_options options_;
+  Adaptor adaptor_;
   device_memory<launch_state> now_;
   branch aside_;  // what learns while the stream goes on
   std::vector<group_layout> layouts_;

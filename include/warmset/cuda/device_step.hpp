@@ -3,7 +3,9 @@
 
 #include "../table/hits.hpp"
 #include "../table/plan_demand.hpp"
+#include "../table/plan_speculative.hpp"
 #include "../table/settle.hpp"
+#include "gather_adaptors.hpp"
 
 /// One step of a pool that a device decides by itself: settle, plan, commit, and a list of the bytes to fetch. Host-device
 /// functions of a lane group, so that a test on the host runs what a kernel runs.
@@ -15,14 +17,6 @@ enum class step_fault : u32 {
   stale_epoch,   ///< the authority has moved since the graph was captured: nothing is committed
   overflow,      ///< more distinct experts than usable slots: the graph was captured for fewer tokens
   busy,          ///< not enough scratch for what is declined in one pass
-};
-
-/// One expert to fetch: from where in its layer, to which slot of the bank, and which arrival word says that it is there.
-struct fetch_order {
-  u32 row;
-  u32 expert;
-  u32 slot;        ///< of the pool; scratch from the pool's reserved slots on
-  u32 generation;  ///< of a pool slot's reservation; 0 for scratch
 };
 
 /// The experts that the last step fetches. Written by plan, read by gather; `left` counts an order's pieces down.
@@ -64,6 +58,30 @@ struct pool_view {
   WARMSET_HD table_writer<Policy> table() const noexcept { return {block, shape, &parts}; }
   WARMSET_HD u32 bank_index(u32 slot) const noexcept {
     return slot < shape.n_slots ? first_slot + slot : first_scratch + (slot - shape.n_slots);
+  }
+};
+
+/// Where the readers of one layer's steps find the experts that they were answered. Plain data, for kernels.
+struct served_experts {
+  bank_addresses const* banks;
+  u32 const* arrivals;
+  u32 row;
+  u32 n_slots;
+  u32 first_slot;
+  u32 first_scratch;
+
+  /// The bytes of an expert in one bank. In place in the source where its transfer into the slot has failed, and where the
+  /// answer was -1: slower, and the same bytes.
+  WARMSET_HD unsigned char const* bytes(u32 bank, u32 expert, i32 answer) const noexcept {
+    bank_addresses const& b = banks[bank];
+    u32 const slot = static_cast<u32>(answer) - first_slot;
+    if (answer >= 0 && slot >= n_slots) {
+      return b.scratch + (static_cast<u32>(answer) - first_scratch) * b.bytes;
+    }
+    if (answer < 0 || arrival::state(arrivals[slot]) != transfer::arrived) {
+      return b.source[row] + expert * b.bytes;
+    }
+    return b.slots + slot * b.bytes;
   }
 };
 
@@ -231,14 +249,54 @@ WARMSET_HD void learn_on_device(Group const& g, pool_view<Policy> const& v) {
   }
 }
 
+/// What a batch of hints is told besides its ids.
+struct hint_input {
+  u32 row;
+  u32 epoch;  ///< under which the graph was captured
+  phase in_phase;
+  u64 bytes;  ///< most that the batch may start to move
+};
+
+/// Decides a batch of hints for a row's next step where its table lies, and lists what gather fetches. It may run beside
+/// steps and readers of other pools, and must be through, its gather as well, before the next step of this one begins.
+/// Under another epoch than the block's nothing is committed or fetched.
+///
+/// @param v    a view whose queue is not that of the pool's steps: readers may look at both
+/// @param ids  surest first; padding is passed over
+/// Complexity: that of settle, plan_speculative and commit.
+template <class Policy, lane_group Group, class Id>
+WARMSET_HD void hints_on_device(Group const& g, pool_view<Policy> const& v, hint_input in, Id const* ids, u32 n_ids,
+                                workspace_of<Policy>& w, plan_of<Policy>& p) {
+  static_assert(!Policy::pool::spans_layers, "hints beside a step need a pool for each layer");
+  table_writer<Policy> const t = v.table();
+  table_reader<Policy> const reader = t;
+  g.leader([&] { v.queue->n = 0; });
+  if (t.header().epoch != in.epoch) {
+    return;
+  }
+  settle<Policy>(g, t, v.arrivals, *v.out);
+  u64 expert_bytes = 0;
+  for (u32 bank = 0; bank < v.n_banks; ++bank) {
+    expert_bytes += v.banks[bank].bytes;
+  }
+  u32 const most = static_cast<u32>(min_of(in.bytes / max_of(expert_bytes, u64{1}), u64{Policy::max_experts}));
+  plan_speculative<Policy>(g, reader,
+                           {in.row, reader.layer(in.row).step + 1, most, reader.header().model_tick, in.in_phase}, ids,
+                           n_ids, w, p);
+  (void)warmset::detail::commit_decisions<Policy>(g, t, p, *v.out, detail::list_for_gather<Policy>{v, in.row});
+  g.leader([&] { v.queue->n = p.n_loads; });
+  g.for_each(v.queue->n, [&](u32 j) { v.queue->left[j] = v.n_pieces; });
+}
+
 /// Fetches what the step listed: piece after piece of every bank, and after an expert's last piece its arrival word.
 ///
 /// @param first, stride  the pieces of this worker: first, first + stride, …
+/// @param adaptor        says which transfers fail
 /// @param copy           copy(to, from, bytes) by all lanes of the worker
 /// @param last           last(counter): whether this was an expert's last piece, what all workers wrote before it being
 ///                       visible then; asked by all lanes of the worker, true for one at most
-template <class Policy, class Copy, class Last>
-WARMSET_HD void gather(pool_view<Policy> const& v, u32 first, u32 stride, Copy&& copy, Last&& last) {
+template <class Policy, gather_adaptor Adaptor, class Copy, class Last>
+WARMSET_HD void gather(pool_view<Policy> const& v, u32 first, u32 stride, Adaptor const& adaptor, Copy&& copy, Last&& last) {
   u32 const n = v.queue->n * v.n_pieces;
   for (u32 piece = first; piece < n; piece += stride) {
     fetch_order const& order = v.queue->order[piece / v.n_pieces];
@@ -258,9 +316,12 @@ WARMSET_HD void gather(pool_view<Policy> const& v, u32 first, u32 stride, Copy&&
     unsigned char const* const from = b.source[order.row] + order.expert * b.bytes + at;
     unsigned char* const to = (is_scratch ? b.scratch + (order.slot - v.shape.n_slots) * b.bytes
                                           : b.slots + order.slot * b.bytes) + at;
-    copy(to, from, min_of(b.bytes - at, u64{v.piece_bytes}));
+    transfer const end = is_scratch ? transfer::arrived : adaptor.end_of(v.bank_index(order.slot), order);
+    if (end == transfer::arrived) {
+      copy(to, from, min_of(b.bytes - at, u64{v.piece_bytes}));
+    }
     if (last(v.queue->left[piece / v.n_pieces]) && !is_scratch) {
-      v.arrivals[order.slot] = arrival::word(order.generation, transfer::arrived);
+      v.arrivals[order.slot] = arrival::word(order.generation, end);
     }
   }
 }

@@ -15,6 +15,7 @@ struct launch_state {
   phase in_phase;
   u32 sequence = 0;                    ///< read by contextual scores, like the token
   u32 token = step_context::no_token;
+  u64 hint_bytes = u64_max;  ///< most that one batch of hints may start to move
 };
 
 /// What a contextual score reads besides, in device memory at addresses that a graph may keep; what there is not is null.
@@ -144,6 +145,19 @@ __global__ void __launch_bounds__(32) plan_kernel(__grid_constant__ pool_view<Po
   }
 }
 
+/// Decides a batch of hints for the next step of one row of a pool. One warp.
+template <class Policy, class Id>
+__global__ void __launch_bounds__(32) hint_plan_kernel(__grid_constant__ pool_view<Policy> const v, u32 row,
+                                                       launch_state const* now, Id const* ids, u32 n_ids) {
+  require_device_callable<Policy, warp_lanes>();
+  __shared__ plan_of<Policy> plan;
+  __shared__ workspace_of<Policy> workspace;
+  warp_lanes const lanes;
+  lanes.for_each(Policy::max_experts, [&](u32 i) { workspace.seen[i] = 0; });
+  lanes.leader([&] { workspace.stamp = 0; });
+  hints_on_device<Policy>(lanes, v, {row, now->epoch, now->in_phase, now->hint_bytes}, ids, n_ids, workspace, plan);
+}
+
 /// Lets a contextual score learn from the last step of a pool, with all threads of a block.
 template <class Policy>
 __global__ void __launch_bounds__(detail::learn_threads) learn_kernel(__grid_constant__ pool_view<Policy> const v) {
@@ -154,12 +168,18 @@ __global__ void __launch_bounds__(detail::learn_threads) learn_kernel(__grid_con
 
 /// Fetches what the plan listed, with a few blocks: more than eight of 512 threads add nothing on an H200 over PCIe 5. Each
 /// warp takes pieces of its own: where a block waited for all of its warps between two pieces, the link stood still.
-template <class Policy>
-__global__ void __launch_bounds__(detail::gather_threads) gather_kernel(__grid_constant__ pool_view<Policy> const v) {
+template <class Policy, gather_adaptor Adaptor>
+__global__ void __launch_bounds__(detail::gather_threads)
+    gather_kernel(__grid_constant__ pool_view<Policy> const v, __grid_constant__ Adaptor const adaptor) {
   constexpr u32 warps = detail::gather_threads / detail::warp_size;
   gather<Policy>(
-      v, blockIdx.x * warps + threadIdx.x / detail::warp_size, gridDim.x * warps,
-      [](unsigned char* to, unsigned char const* from, u64 bytes) { detail::copy_by_warp(to, from, bytes); },
+      v, blockIdx.x * warps + threadIdx.x / detail::warp_size, gridDim.x * warps, adaptor,
+      [&](unsigned char* to, unsigned char const* from, u64 bytes) {
+        detail::copy_by_warp(to, from, bytes);
+        if (detail::lane_in_warp() == 0) {
+          adaptor.hold(bytes);
+        }
+      },
       [](u32& left) {
         __threadfence();  // what each lane wrote, and other warps before it, is there before the arrival word
         __syncwarp();
