@@ -76,9 +76,9 @@ inline void require_exercised(kit::exercise const& e, kit::scalar_policy const& 
   }
 }
 
-/// A named bundle has all operations in its bare runs; where a sanitizer watches, each variant of it has fewer again.
+/// A named bundle has all operations in its bare run over one layer; where a sanitizer watches, each variant of it has fewer again.
 inline u64 operations_of_a_variant() {
-  return kit::model_operations() / (WARMSET_TEST_ASAN || WARMSET_TEST_TSAN ? 4 : 1);
+  return kit::model_operations() / (WARMSET_TEST_ASAN || WARMSET_TEST_TSAN ? 8 : 1);
 }
 
 /// Runs `operations` over all configurations of one table type; `adapt` may change each.
@@ -136,7 +136,8 @@ void check_guard(std::string const& name) {
 template <class Bundle>
 void check_pool(std::string const& name) {
   if constexpr (kit::has_naive_order<typename Bundle::selector>) {
-    check_table<Bundle>(name);
+    check_table<Bundle>(name, false, {},
+                        Bundle::pool::spans_layers ? operations_of_a_variant() : kit::model_operations());
     check_guard<Bundle, guard::none>(name);
     check_guard<Bundle, guard::spare_only>(name);
     check_guard<Bundle, guard::challenger_must_win>(name);

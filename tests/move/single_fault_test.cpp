@@ -6,6 +6,8 @@
 
 #include <cstdio>
 
+#include "support/sanitizers.hpp"
+
 using namespace warmset;
 using namespace warmset_test;
 using move::failure_schedule;
@@ -14,6 +16,10 @@ using move::fault_point;
 namespace {
 
 constexpr u32 n_operations = 200;
+/// One fault point in so many is struck: each of them, or fewer where a sanitizer watches and a run takes thirty times as
+/// long. The parts of the scripts differ; allocations are few and come first.
+constexpr u64 stride = WARMSET_TEST_ASAN || WARMSET_TEST_TSAN ? 7 : 1;
+constexpr bool is_struck(u64 n, u64 script) { return n < 16 || n % stride == script % stride; }
 constexpr failure_schedule no_fault{};
 constexpr move::host_options slow_link{
     .bytes_per_tick = 4, .latency = 2, .ticks_per_poll = 1, .large_copy = 20, .batches = true};
@@ -42,8 +48,12 @@ void play_every_fault(u64 script, move::host_options const& options, sum& s) {
   for (u32 i = 0; i < 6; ++i) {
     s.seen[i] += seen[i];
   }
-  u32 injected = 0;
+  u32 injected = 0, struck = 0;
   for (u64 n = 0; n < n_points; ++n) {
+    if (!is_struck(n, script)) {
+      continue;
+    }
+    ++struck;
     fault_scenario one{script, failure_schedule::nth(n), options};
     fault_scenario::tally const t = one.play(n_operations);
     injected += one.driver().faults().struck() == 1;
@@ -64,7 +74,7 @@ void play_every_fault(u64 script, move::host_options const& options, sum& s) {
       s.first_bad = n;
     }
   }
-  CHECK(injected == n_points);
+  CHECK(injected == struck);
   s.injected += injected;
 }
 
@@ -88,7 +98,7 @@ TEST_CASE("one fault at every fault point of a scenario harms nobody", "[move]")
   }
   std::printf("; steps demanded a second time: %u\n", s.again);
   CAPTURE(s.first_bad);
-  CHECK(s.injected > 4000);
+  CHECK(s.injected > 4000 / stride);
   for (u64 n : s.struck) {
     CHECK(n != 0);
   }
@@ -125,6 +135,9 @@ TEST_CASE("one fault at every fault point of a worker's scenario harms nobody", 
       CHECK(n != 0);
     }
     for (u64 n = 0; n < n_points; ++n) {
+      if (!is_struck(n, script)) {
+        continue;
+      }
       CAPTURE(n);
       worker_scenario one{script, failure_schedule::nth(n), slow_link};
       worker_scenario::tally const t = one.play(n_operations);
@@ -146,7 +159,7 @@ TEST_CASE("one fault at every fault point of a worker's scenario harms nobody", 
                 static_cast<unsigned long long>(struck[p]));
   }
   std::printf("; transfers started again: %llu\n", static_cast<unsigned long long>(retried));
-  CHECK(injected > 1000);
+  CHECK(injected > 1000 / stride);
   for (fault_point const p : {fault_point::allocate, fault_point::launch, fault_point::copy,
                               fault_point::event, fault_point::publish, fault_point::release}) {
     CAPTURE(name_of(p));
