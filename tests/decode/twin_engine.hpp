@@ -134,7 +134,7 @@ class twin_engine final : public step_engine {
 
   struct pool {
     std::vector<u32> arrivals;
-    outcome out{};
+    outcome out[n_phases]{};
     ops::queue queue{};
     ops::queue hint_queue{};
     std::vector<unsigned char const*> sources;
@@ -179,7 +179,7 @@ class twin_engine final : public step_engine {
     pool& p = *views_.back();
     p.view.arrivals = p.arrivals.data();
     p.view.plan = &p.plan;
-    p.view.out = &p.out;
+    p.view.out = p.out;
     p.view.queue = &p.queue;
     p.view.banks = p.banks.data();
     for (u32 b = 0; b < n_banks; ++b) {
