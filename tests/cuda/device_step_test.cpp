@@ -248,3 +248,89 @@ TEST_CASE("the share of transfers that an adaptor fails is the one asked for, an
   CHECK(cuda::failing_gather<>{{}, 1, 65536}.end_of(3, {}) == transfer::failed);
   CHECK(cuda::failing_gather<>{}.end_of(3, {}) == transfer::arrived);
 }
+
+namespace {
+
+using that_decline = std::tuple<bundles::admitted<bundles::of<score::lru>, admit::second_touch<8>>,
+                                bundles::admitted<bundles::of<score::successor<>>, admit::colder_than_victim<20>>,
+                                bundles::of<score::lru>>;
+
+/// Steps of a pool whose readers take from the source what has no slot, with one scratch slot for all that: the table is
+/// the one that the same decisions make anywhere, exactly what is declined or in no committed step is answered -1 and not
+/// fetched, and readers find every byte.
+template <class Policy, class Run>
+void check_reads_host(Run&& run, u32 n_rounds) {
+  auto const pool = std::make_unique<host_pool<Policy>>(steps::rows(false), steps::pool<Policy>::sizes(),
+                                                        tuning{.scratch_slots = 1});
+  pool->view.reads_host = true;
+  table<Policy> other(steps::rows(false), steps::pool<Policy>::sizes(), tuning{.scratch_slots = 1});
+  table_writer<Policy> const t = other.view();
+  std::vector<u32> words(pool->view.shape.n_slots);
+  auto const workspace = std::make_unique<workspace_of<Policy>>();
+  auto const plan = std::make_unique<plan_of<Policy>>();
+  outcome out{};
+  warmset_test::dice random{31};
+  u32 const n_experts = t.layer(0).n_experts;
+  u32 n_waves = 0;
+  for (u32 round = 0; round < n_rounds; ++round) {
+    bool const is_wide = random.below(20) == 0;
+    bool const is_stale = random.below(20) == 0;
+    std::vector<i32> ids(is_wide ? 12 : 1 + random.below(5));
+    for (u32 j = 0; j < ids.size(); ++j) {
+      ids[j] = is_wide ? static_cast<i32>(j) : static_cast<i32>(random.below(1 + random.below(n_experts + 1))) - (random.below(12) == 0 ? 1 : 0);
+    }
+    std::vector<i32> slots(ids.size(), -7);
+    run([&](auto const& lanes) { pool->step(lanes, {0, is_stale ? 1u : 0u, phase::decode}, ids, slots); });
+    u32 n_loads = 0;
+    bool const is_committed = !is_wide && !is_stale;
+    if (!is_stale) {
+      settle<Policy>(one_lane{}, t, words.data(), out);
+      plan_demand<Policy>(one_lane{}, table_reader<Policy>{t}, {0, phase::decode, t.header().model_tick}, ids.data(),
+                          static_cast<u32>(ids.size()), *workspace, *plan);
+      if (plan->kind == plan_kind::step) {
+        REQUIRE(commit<Policy>(one_lane{}, t, *plan, out, [&](u32, planned_load load, u32 generation) {
+          words[load.slot] = arrival::word(generation, transfer::arrived);
+        }));
+        n_loads = plan->n_loads;
+        n_waves = std::max(n_waves, plan->n_waves);
+      } else {
+        record_uncommitted<Policy>(*plan, out);
+      }
+    }
+    REQUIRE(pool->n_fetched(pool->view) == n_loads);
+    pool->fetch(1 + random.below(3));
+    for (std::size_t j = 0; j < ids.size(); ++j) {
+      if (static_cast<u32>(ids[j]) >= n_experts) {
+        REQUIRE(slots[j] == -1);
+        continue;
+      }
+      i32 expected = -1;
+      for (u32 i = 0; is_committed && i < plan->n; ++i) {
+        if (plan->expert[i] == static_cast<u32>(ids[j]) && plan->how[i] != access_kind::declined) {
+          expected = static_cast<i32>(plan->slot[i]);
+        }
+      }
+      REQUIRE(slots[j] == expected);
+      REQUIRE(pool->serves(0, ids[j], slots[j]));
+    }
+    REQUIRE(audit(pool->owner().view()));
+    REQUIRE(std::memcmp(pool->owner().block(), other.block(), other.block_bytes()) == 0);
+    outcome const there = pool->counted();
+    REQUIRE(std::memcmp(&there, &out, sizeof out) == 0);
+  }
+  CHECK(pool->fault() != static_cast<u32>(cuda::step_fault::none));
+  CHECK(pool->fault() != static_cast<u32>(cuda::step_fault::busy));
+  CHECK((out[access_kind::declined] > n_rounds / 10) == Policy::admission::may_decline);
+  CHECK((n_waves > 1) == Policy::admission::may_decline);  // more than scratch would have held
+}
+
+}  // namespace
+
+TEMPLATE_LIST_TEST_CASE("readers take from the source what has no slot, and the table does not know", "[cuda]", that_decline) {
+  check_reads_host<TestType>([](auto&& f) { f(one_lane{}); }, 2000);
+}
+
+TEMPLATE_LIST_TEST_CASE("readers take from the source what has no slot, by several lanes", "[cuda]", that_decline) {
+  kit::lane_team team{2};
+  check_reads_host<TestType>([&](auto&& f) { team.run([&](kit::thread_lanes lanes) { f(lanes); }); }, 80);
+}
