@@ -53,7 +53,7 @@ class twin_engine final : public step_engine {
     }
     for (u32 l = 0; l < a_.layers; ++l) {
       add_pool(m, l);
-      step_.facts[l] = {&views_[l]->out,     &views_[l]->queue,       &views_[l]->hint_queue,
+      step_.facts[l] = {views_[l]->out,      &views_[l]->queue,       &views_[l]->hint_queue,
                         step_.layers[l].ids, step_.layers[l].weights, step_.layers[l].hints};
     }
   }
