@@ -2,7 +2,11 @@
 #include <catch2/catch_template_test_macros.hpp>
 #include <catch2/catch_test_macros.hpp>
 
+#include <algorithm>
 #include <atomic>
+#include <bit>
+#include <cstring>
+#include <memory>
 #include <thread>
 #include <vector>
 
@@ -76,6 +80,20 @@ struct interrupted_words : signal::host_words {
   }
 };
 
+/// A publisher in whom somebody reads before every store but the first.
+struct watched_words : signal::host_words {
+  static inline cuda::counter_page page{};
+  static inline u32 looks = 0;
+  static inline u32 busy = 0;
+
+  static void store_release(u32* word, u32 value) noexcept {
+    std::vector<outcome> seen(page.n_records());
+    ++looks;
+    busy += page.read(seen.data(), 1).why == reason::busy ? 1 : 0;
+    signal::host_words::store_release(word, value);
+  }
+};
+
 }  // namespace
 
 TEST_CASE("a page refuses before its first publication and during one, and has all of the last", "[cuda]") {
@@ -131,6 +149,21 @@ TEST_CASE("a publication in the middle of a read is never half of what is read",
     interrupted_words::looks_left = at;
     REQUIRE(page.read<interrupted_words>(seen.data(), 2));
     REQUIRE(value_in(seen) == 10 * at + 2);
+  }
+}
+
+TEST_CASE("a read in the middle of a publication is refused, whatever has been stored", "[cuda]") {
+  page_memory memory{2};
+  watched_words::page = memory.view();
+  for (u32 i = 1; i <= 3; ++i) {
+    watched_words::looks = 0;
+    watched_words::busy = 0;
+    cuda::publish_counters<watched_words>(one_lane{}, memory.view(), all_of(2, i).data());
+    CHECK(watched_words::looks == memory.view().n_records() * n_words + 1);
+    CHECK(watched_words::busy == watched_words::looks);
+    std::vector<outcome> seen(memory.view().n_records());
+    REQUIRE(memory.view().read(seen.data(), 1));
+    CHECK(value_in(seen) == i);
   }
 }
 

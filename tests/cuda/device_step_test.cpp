@@ -277,7 +277,8 @@ void check_reads_host(Run&& run, u32 n_rounds) {
     bool const is_stale = random.below(20) == 0;
     std::vector<i32> ids(is_wide ? 12 : 1 + random.below(5));
     for (u32 j = 0; j < ids.size(); ++j) {
-      ids[j] = is_wide ? static_cast<i32>(j) : static_cast<i32>(random.below(1 + random.below(n_experts + 1))) - (random.below(12) == 0 ? 1 : 0);
+      i32 const id = static_cast<i32>(random.below(1 + random.below(n_experts + 1))) - (random.below(12) == 0 ? 1 : 0);
+      ids[j] = is_wide ? static_cast<i32>(j) : id;
     }
     std::vector<i32> slots(ids.size(), -7);
     run([&](auto const& lanes) { pool->step(lanes, {0, is_stale ? 1u : 0u, phase::decode}, ids, slots); });
