@@ -60,7 +60,7 @@ class bare_pool {
         block_(static_cast<std::size_t>(table_.block_bytes())),
         arrivals_(n_slots + k),
         plan_(1),
-        out_(1),
+        out_(n_phases),
         queue_(1),
         now_(1),
         view_{block_.data(), table_.parts(), table_.view().shape(), arrivals_.data(), plan_.data(),
@@ -80,9 +80,9 @@ class bare_pool {
     }
   }
   outcome counted() const {
-    outcome out{};
-    check(out_.read(&out, 1).code, "the counters");
-    return out;
+    outcome out[n_phases] = {};
+    check(out_.read(out, n_phases).code, "the counters");
+    return out[static_cast<u32>(phase::decode)];
   }
 
  private:

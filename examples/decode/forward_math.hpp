@@ -454,7 +454,7 @@ using queue = warmset::cuda::fetch_queue<decode_policy::max_experts>;
 
 /// Where what happened in a layer can be looked up, by kernels.
 struct layer_facts {
-  warmset::outcome const* counters;
+  warmset::outcome const* counters;  ///< [n_phases]
   queue const* loads;   ///< of the step
   queue const* copies;  ///< of the hints; null without
   i32 const* ids;
@@ -464,7 +464,7 @@ struct layer_facts {
 
 /// What a step tells the host, layer by layer, in memory that the host reads.
 struct told_page {
-  warmset::outcome* counters;  ///< so far
+  warmset::outcome* counters;  ///< so far, in all phases
   i32* ids;                    ///< [layers][k]
   float* weights;              ///< [layers][k]
   i32* hints;                  ///< [layers][n_hints]
@@ -486,8 +486,11 @@ struct tell {
   WARMSET_HD void operator()(Group const& g, u32, shared&) const {
     constexpr u32 n_words = sizeof(warmset::outcome) / sizeof(u32);
     g.for_each(layers * n_words, [&](u32 i) {
-      reinterpret_cast<u32*>(page.counters)[i] =
-          reinterpret_cast<u32 const*>(facts[i / n_words].counters)[i % n_words];
+      u32 sum = 0;
+      for (u32 p = 0; p < warmset::n_phases; ++p) {
+        sum += reinterpret_cast<u32 const*>(facts[i / n_words].counters + p)[i % n_words];
+      }
+      reinterpret_cast<u32*>(page.counters)[i] = sum;
     });
     g.for_each(layers * k, [&](u32 i) {
       page.ids[i] = facts[i / k].ids[i % k];

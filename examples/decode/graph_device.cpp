@@ -2,13 +2,12 @@
 #include "graph_device.hpp"
 
 #include <algorithm>
-#include <array>
-#include <bit>
 #include <chrono>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
+#include <warmset/core/outcome_words.hpp>
 #include <warmset/gate/governor.hpp>
 #include <warmset/observe/health.hpp>
 #include <warmset/observe/snapshot.hpp>
@@ -23,7 +22,6 @@ using namespace warmset;
 namespace {
 
 /// The counters as words, all of which count up.
-using counter_words = std::array<u32, sizeof(outcome) / sizeof(u32)>;
 
 device_options checked(device_options const& options) {
   if (options.retention != nullptr) {
@@ -175,18 +173,10 @@ class graph_device final : public device {
                                  ": a step could not be decided as planned, fault " +
                                  std::to_string(told.faults[l]));
       }
-      counter_words const now = std::bit_cast<counter_words>(told.counters[l]);
-      counter_words const before = std::bit_cast<counter_words>(last_[l]);
-      counter_words between{};
-      counter_words sum = std::bit_cast<counter_words>(counted_.record(l, p));
-      for (std::size_t i = 0; i < now.size(); ++i) {
-        between[i] = now[i] - before[i];
-        sum[i] += between[i];
-      }
-      counted_.record(l, p) = std::bit_cast<outcome>(sum);
+      outcome const since = told.counters[l] - last_[l];
+      counted_.record(l, p) = counted_.record(l, p) + since;
       counted_.close(l, p);
       last_[l] = told.counters[l];
-      outcome const since = std::bit_cast<outcome>(between);
       issued += since.issued[static_cast<u32>(intent::speculative)];
       used += since[access_kind::first_use] + since.late_of_hint;
       wasted += since.evicted_unused;

@@ -9,6 +9,7 @@
 #include "cuda/phase_probe.hpp"
 #include "cuda/stream_words.hpp"
 #include "observe/phase_table.hpp"
+#include "observe/record_totals.hpp"
 
 namespace warmset::inline v0::cuda {
 

@@ -10,7 +10,7 @@
 
 #include <kit/thread_lanes.hpp>
 
-#include "cuda/device_pool.hpp"
+#include "cuda/host_pool.hpp"
 #include "support/dice.hpp"
 #include "warmset/table/audit.hpp"
 
@@ -18,120 +18,9 @@ using namespace warmset;
 
 // The twin of device_step_test.cu: what the plan and gather kernels do, done by a lane group of the host.
 
+using steps::host_pool;
+
 namespace {
-
-template <class Policy>
-class host_pool {
- public:
-  host_pool()
-      : rows_(steps::rows(Policy::pool::spans_layers)),
-        owner_(rows_, steps::pool<Policy>::sizes(), tuning{.scratch_slots = 16}),
-        source_(rows_, steps::odd_banks()),
-        arrivals_(owner_.view().shape().n_slots),
-        queue_(std::make_unique<queue>()),
-        hint_queue_(std::make_unique<queue>()),
-        workspace_(std::make_unique<workspace_of<Policy>>()),
-        plan_(std::make_unique<plan_of<Policy>>()),
-        view{const_cast<void*>(owner_.block()), owner_.parts(), owner_.view().shape(), arrivals_.data(), plan_.get(),
-             &out, queue_.get(), nullptr, source_.n_banks(), steps::piece_bytes,
-             steps::pieces_of(steps::odd_banks()), 0, owner_.view().shape().n_slots} {
-    table_shape const shape = view.shape;
-    for (u32 bank = 0; bank < source_.n_banks(); ++bank) {
-      std::vector<unsigned char const*>& from = pointers_.emplace_back();
-      for (u32 row = 0; row < rows_.size(); ++row) {
-        from.push_back(source_.tensor(row, bank).data());
-      }
-      memory_.emplace_back(source_.bytes(bank) * (shape.n_slots + shape.n_scratch), 0xEE);
-    }
-    for (u32 bank = 0; bank < source_.n_banks(); ++bank) {
-      unsigned char* const slots = memory_[bank].data();
-      banks_.push_back({pointers_[bank].data(), slots, slots + shape.n_slots * source_.bytes(bank), source_.bytes(bank)});
-    }
-    view.banks = banks_.data();
-  }
-
-  /// The next step, as the kernels of a graph carry it out.
-  template <lane_group Group>
-  void step(Group const& lanes, cuda::device_input in, std::vector<i32> const& ids, std::vector<i32>& slots) {
-    u32 const n = static_cast<u32>(ids.size());
-    if (!cuda::hits_on_device<Policy>(lanes, view, in, ids.data(), n, slots.data())) {
-      cuda::step_on_device<Policy>(lanes, view, in, ids.data(), n, slots.data(), *workspace_, *plan_);
-    }
-    cuda::learn_on_device<Policy>(lanes, view);
-  }
-
-  /// Hints for the next step of a row, and their copies.
-  template <lane_group Group>
-  void advise(Group const& lanes, cuda::hint_input in, std::vector<i32> const& ids) {
-    cuda::hints_on_device<Policy>(lanes, hint_view(), in, ids.data(), static_cast<u32>(ids.size()), *workspace_, *plan_);
-  }
-  cuda::pool_view<Policy> hint_view() const {
-    cuda::pool_view<Policy> beside = view;
-    beside.queue = hint_queue_.get();
-    return beside;
-  }
-
-  /// Carries the copies out with `n_workers`, one after the other.
-  void fetch(u32 n_workers) { fetch(view, n_workers, cuda::plain_gather{}); }
-  template <class Adaptor>
-  void fetch(cuda::pool_view<Policy> const& of, u32 n_workers, Adaptor const& adaptor) {
-    for (u32 worker = 0; worker < n_workers; ++worker) {
-      cuda::gather<Policy>(
-          of, worker, n_workers, adaptor,
-          [](unsigned char* to, unsigned char const* from, u64 bytes) { std::memcpy(to, from, bytes); },
-          [](u32& left) { return --left == 0; });
-    }
-  }
-
-  /// Whether every bank of the answer has the bytes of the id that asked.
-  bool has_bytes_of(u32 row, i32 expert, i32 slot) const {
-    for (u32 bank = 0; bank < source_.n_banks(); ++bank) {
-      u64 const bytes = source_.bytes(bank);
-      if (std::memcmp(memory_[bank].data() + static_cast<u64>(slot) * bytes,
-                      source_.tensor(row, bank).data() + static_cast<u64>(expert) * bytes, bytes) != 0) {
-        return false;
-      }
-    }
-    return true;
-  }
-
-  /// Whether the readers of a row find the bytes of the id that asked, wherever they lie.
-  bool serves(u32 row, i32 expert, i32 answer) const {
-    cuda::served_experts const served{banks_.data(), arrivals_.data(), row, view.shape.n_slots, view.first_slot,
-                                      view.first_scratch};
-    for (u32 bank = 0; bank < source_.n_banks(); ++bank) {
-      u64 const bytes = source_.bytes(bank);
-      if (std::memcmp(served.bytes(bank, static_cast<u32>(expert), answer),
-                      source_.tensor(row, bank).data() + static_cast<u64>(expert) * bytes, bytes) != 0) {
-        return false;
-      }
-    }
-    return true;
-  }
-  u32 n_fetched(cuda::pool_view<Policy> const& of) const { return of.queue->n; }
-
-  table<Policy>& owner() { return owner_; }
-  u32 n_rows() const { return static_cast<u32>(rows_.size()); }
-  u32 fault() const { return queue_->fault; }
-
- private:
-  using queue = cuda::fetch_queue<Policy::max_experts>;
-  std::vector<layer_geometry> rows_;
-  table<Policy> owner_;
-  steps::sources source_;
-  std::vector<u32> arrivals_;
-  std::unique_ptr<queue> queue_;
-  std::unique_ptr<queue> hint_queue_;
-  std::unique_ptr<workspace_of<Policy>> workspace_;
-  std::unique_ptr<plan_of<Policy>> plan_;
-  std::vector<std::vector<unsigned char const*>> pointers_;
-  std::vector<std::vector<unsigned char>> memory_;
-  std::vector<cuda::bank_addresses> banks_;
-
- public:
-  outcome out{};
-  cuda::pool_view<Policy> view;
-};
 
 template <class Policy, class Step>
 void check_steps(Step&& step, u32 n_steps) {
@@ -160,9 +49,9 @@ void check_steps(Step&& step, u32 n_steps) {
     REQUIRE(audit(pool->owner().view()));
   }
   CHECK(pool->fault() == 0);
-  CHECK(pool->out.steps > n_steps * 3 / 4);
-  CHECK(pool->out.issued[0] > n_steps / 10);
-  CHECK(pool->out.arrived[0] > n_steps / 10);
+  CHECK(pool->counted().steps > n_steps * 3 / 4);
+  CHECK(pool->counted().issued[0] > n_steps / 10);
+  CHECK(pool->counted().arrived[0] > n_steps / 10);
   CHECK((from_scratch != 0) == Policy::admission::may_decline);
 }
 
@@ -210,10 +99,11 @@ TEST_CASE("a step under another epoch commits nothing, comes from scratch and sa
   u64 const bytes = pool.owner().block_bytes();
   auto const* const block = static_cast<unsigned char const*>(pool.owner().block());
   std::vector<unsigned char> const before(block, block + bytes);
-  outcome const counted = pool.out;
+  outcome const counted = pool.counted();
   std::vector<i32> const slots = step({3, 4}, 1);
   CHECK(std::equal(before.begin(), before.end(), block));
-  CHECK(std::memcmp(&counted, &pool.out, sizeof counted) == 0);
+  outcome const after = pool.counted();
+  CHECK(std::memcmp(&counted, &after, sizeof counted) == 0);
   u32 const n_slots = pool.view.shape.n_slots;
   CHECK(std::all_of(slots.begin(), slots.end(), [=](i32 s) { return s >= static_cast<i32>(n_slots); }));
   CHECK(pool.fault() == static_cast<u32>(cuda::step_fault::stale_epoch));
@@ -297,14 +187,15 @@ void check_hints(Run&& run, u32 n_rounds, u32 share_q16) {
                         static_cast<u32>(ids.size()), *workspace, *plan);
     carry_out();
     REQUIRE(std::memcmp(pool->owner().block(), other.block(), other.block_bytes()) == 0);
-    REQUIRE(std::memcmp(&pool->out, &out, sizeof out) == 0);
+    outcome const there = pool->counted();
+    REQUIRE(std::memcmp(&there, &out, sizeof out) == 0);
   }
   CHECK(pool->fault() == 0);
   CHECK(n_copied > n_rounds / 4);
-  CHECK(pool->out.arrived[static_cast<u32>(intent::speculative)] > n_rounds / 8);
-  CHECK(pool->out[access_kind::first_use] > n_rounds / 40);
-  CHECK((pool->out.failed[0] != 0) == (share_q16 != 0));
-  CHECK((pool->out.failed[1] != 0) == (share_q16 != 0));
+  CHECK(pool->counted().arrived[static_cast<u32>(intent::speculative)] > n_rounds / 8);
+  CHECK(pool->counted()[access_kind::first_use] > n_rounds / 40);
+  CHECK((pool->counted().failed[0] != 0) == (share_q16 != 0));
+  CHECK((pool->counted().failed[1] != 0) == (share_q16 != 0));
 }
 
 }  // namespace
@@ -328,14 +219,15 @@ TEST_CASE("hints under another epoch, and hints without a budget, change nothing
   pool.fetch(2);
   pool.advise(one_lane{}, {0, 0, phase::decode, 0}, {5, 6});  // takes in what has arrived
   CHECK(pool.n_fetched(pool.hint_view()) == 0);
-  CHECK(pool.out.hints_dropped[static_cast<u32>(reason::limited)] == 2);
+  CHECK(pool.counted().hints_dropped[static_cast<u32>(reason::limited)] == 2);
   auto const* const block = static_cast<unsigned char const*>(pool.owner().block());
   std::vector<unsigned char> const before(block, block + pool.owner().block_bytes());
-  outcome const counted = pool.out;
+  outcome const counted = pool.counted();
   pool.advise(one_lane{}, {0, 1, phase::decode, u64_max}, {5, 6});
   CHECK(pool.n_fetched(pool.hint_view()) == 0);
   CHECK(std::equal(before.begin(), before.end(), block));
-  CHECK(std::memcmp(&counted, &pool.out, sizeof counted) == 0);
+  outcome const after = pool.counted();
+  CHECK(std::memcmp(&counted, &after, sizeof counted) == 0);
 }
 
 TEST_CASE("the share of transfers that an adaptor fails is the one asked for, and the same for a seed", "[cuda]") {
@@ -355,4 +247,91 @@ TEST_CASE("the share of transfers that an adaptor fails is the one asked for, an
   CHECK(differ > 1500);
   CHECK(cuda::failing_gather<>{{}, 1, 65536}.end_of(3, {}) == transfer::failed);
   CHECK(cuda::failing_gather<>{}.end_of(3, {}) == transfer::arrived);
+}
+
+namespace {
+
+using that_decline = std::tuple<bundles::admitted<bundles::of<score::lru>, admit::second_touch<8>>,
+                                bundles::admitted<bundles::of<score::successor<>>, admit::colder_than_victim<20>>,
+                                bundles::of<score::lru>>;
+
+/// Steps of a pool whose readers take from the source what has no slot, with one scratch slot for all that: the table is
+/// the one that the same decisions make anywhere, exactly what is declined or in no committed step is answered -1 and not
+/// fetched, and readers find every byte.
+template <class Policy, class Run>
+void check_reads_host(Run&& run, u32 n_rounds) {
+  auto const pool = std::make_unique<host_pool<Policy>>(steps::rows(false), steps::pool<Policy>::sizes(),
+                                                        tuning{.scratch_slots = 1});
+  pool->view.reads_host = true;
+  table<Policy> other(steps::rows(false), steps::pool<Policy>::sizes(), tuning{.scratch_slots = 1});
+  table_writer<Policy> const t = other.view();
+  std::vector<u32> words(pool->view.shape.n_slots);
+  auto const workspace = std::make_unique<workspace_of<Policy>>();
+  auto const plan = std::make_unique<plan_of<Policy>>();
+  outcome out{};
+  warmset_test::dice random{31};
+  u32 const n_experts = t.layer(0).n_experts;
+  u32 n_waves = 0;
+  for (u32 round = 0; round < n_rounds; ++round) {
+    bool const is_wide = random.below(20) == 0;
+    bool const is_stale = random.below(20) == 0;
+    std::vector<i32> ids(is_wide ? 12 : 1 + random.below(5));
+    for (u32 j = 0; j < ids.size(); ++j) {
+      i32 const id = static_cast<i32>(random.below(1 + random.below(n_experts + 1))) - (random.below(12) == 0 ? 1 : 0);
+      ids[j] = is_wide ? static_cast<i32>(j) : id;
+    }
+    std::vector<i32> slots(ids.size(), -7);
+    run([&](auto const& lanes) { pool->step(lanes, {0, is_stale ? 1u : 0u, phase::decode}, ids, slots); });
+    u32 n_loads = 0;
+    bool const is_committed = !is_wide && !is_stale;
+    if (!is_stale) {
+      settle<Policy>(one_lane{}, t, words.data(), out);
+      plan_demand<Policy>(one_lane{}, table_reader<Policy>{t}, {0, phase::decode, t.header().model_tick}, ids.data(),
+                          static_cast<u32>(ids.size()), *workspace, *plan);
+      if (plan->kind == plan_kind::step) {
+        REQUIRE(commit<Policy>(one_lane{}, t, *plan, out, [&](u32, planned_load load, u32 generation) {
+          words[load.slot] = arrival::word(generation, transfer::arrived);
+        }));
+        n_loads = plan->n_loads;
+        n_waves = std::max(n_waves, plan->n_waves);
+      } else {
+        record_uncommitted<Policy>(*plan, out);
+      }
+    }
+    REQUIRE(pool->n_fetched(pool->view) == n_loads);
+    pool->fetch(1 + random.below(3));
+    for (std::size_t j = 0; j < ids.size(); ++j) {
+      if (static_cast<u32>(ids[j]) >= n_experts) {
+        REQUIRE(slots[j] == -1);
+        continue;
+      }
+      i32 expected = -1;
+      for (u32 i = 0; is_committed && i < plan->n; ++i) {
+        if (plan->expert[i] == static_cast<u32>(ids[j]) && plan->how[i] != access_kind::declined) {
+          expected = static_cast<i32>(plan->slot[i]);
+        }
+      }
+      REQUIRE(slots[j] == expected);
+      REQUIRE(pool->serves(0, ids[j], slots[j]));
+    }
+    REQUIRE(audit(pool->owner().view()));
+    REQUIRE(std::memcmp(pool->owner().block(), other.block(), other.block_bytes()) == 0);
+    outcome const there = pool->counted();
+    REQUIRE(std::memcmp(&there, &out, sizeof out) == 0);
+  }
+  CHECK(pool->fault() != static_cast<u32>(cuda::step_fault::none));
+  CHECK(pool->fault() != static_cast<u32>(cuda::step_fault::busy));
+  CHECK((out[access_kind::declined] > n_rounds / 10) == Policy::admission::may_decline);
+  CHECK((n_waves > 1) == Policy::admission::may_decline);  // more than scratch would have held
+}
+
+}  // namespace
+
+TEMPLATE_LIST_TEST_CASE("readers take from the source what has no slot, and the table does not know", "[cuda]", that_decline) {
+  check_reads_host<TestType>([](auto&& f) { f(one_lane{}); }, 2000);
+}
+
+TEMPLATE_LIST_TEST_CASE("readers take from the source what has no slot, by several lanes", "[cuda]", that_decline) {
+  kit::lane_team team{2};
+  check_reads_host<TestType>([&](auto&& f) { team.run([&](kit::thread_lanes lanes) { f(lanes); }); }, 80);
 }

@@ -11,6 +11,7 @@
 #include "cuda/gpu.cuh"
 #include "support/dice.hpp"
 #include "warmset/cuda.cuh"
+#include "warmset/observe/record_totals.hpp"
 #include "warmset/table/audit.hpp"
 
 using namespace warmset;
@@ -203,6 +204,9 @@ void check_graph() {
     }
   }
   REQUIRE(pools.join(stream));
+  cuda::mapped_counters const page{n_layers};
+  REQUIRE(pools.publish(stream, page.device_view()));
+  CHECK(pools.publish(stream, cuda::mapped_counters{n_layers + 1}.device_view()).code == cudaErrorInvalidValue);
   cudaGraph_t graph{};
   REQUIRE(cudaStreamEndCapture(stream, &graph) == cudaSuccess);
   cudaGraphExec_t ready{};
@@ -213,9 +217,18 @@ void check_graph() {
   auto const workspace = std::make_unique<workspace_of<TestType>>();
   auto const plan = std::make_unique<plan_of<TestType>>();
   std::vector<std::vector<u32>> arrivals(n_layers, std::vector<u32>(n_slots));
-  std::vector<outcome> out(n_layers);
+  std::vector<outcome> out(n_layers * n_phases);
   std::vector<i32> route(n_layers * k);
+  record_totals totals{model, {sites.data(), sites.size()}};
+  snapshot now{model};
+  CHECK(totals.read(page.view(), now).why == reason::unsupported);
+  phase in_phase = phase::decode;
   for (u32 launch = 0; launch < n_launches; ++launch) {
+    if (launch % 16 == 0) {
+      in_phase = launch % 32 == 0 ? phase::prefill : phase::decode;
+      REQUIRE(pools.set({5, in_phase}));
+    }
+    auto const counts = [&](u32 l) -> outcome& { return out[l * n_phases + static_cast<u32>(in_phase)]; };
     for (i32& id : route) {
       id = static_cast<i32>(random.below(1 + random.below(n_experts))) - (random.below(40) == 0 ? 1 : 0);
     }
@@ -224,14 +237,29 @@ void check_graph() {
     REQUIRE(cudaStreamSynchronize(stream) == cudaSuccess);
     for (u32 l = 0; l < n_layers; ++l) {
       table_writer<TestType> const t = tables[l].view();
-      settle<TestType>(one_lane{}, t, arrivals[l].data(), out[l]);
-      plan_demand<TestType>(one_lane{}, table_reader<TestType>{t}, step_input{0, phase::decode, t.header().model_tick},
+      settle<TestType>(one_lane{}, t, arrivals[l].data(), counts(l));
+      plan_demand<TestType>(one_lane{}, table_reader<TestType>{t}, step_input{0, in_phase, t.header().model_tick},
                             route.data() + l * k, k, *workspace, *plan);
       if (plan->kind == plan_kind::step) {
-        REQUIRE(commit<TestType>(one_lane{}, t, *plan, out[l], all_arrive{arrivals[l].data()}));
+        REQUIRE(commit<TestType>(one_lane{}, t, *plan, counts(l), all_arrive{arrivals[l].data()}));
       } else {
-        record_uncommitted<TestType>(*plan, out[l]);
+        record_uncommitted<TestType>(*plan, counts(l));
       }
+    }
+    REQUIRE(totals.read(page.view(), now));  // the launch has ended, and so has its publication
+    REQUIRE(now.sum().demanded.value != 0);
+  }
+  std::vector<outcome> told(n_layers * n_phases);
+  REQUIRE(page.view().read(told.data()));
+  for (u32 l = 0; l < n_layers; ++l) {
+    for (phase const p : {phase::prefill, phase::decode}) {
+      u32 const at = l * n_phases + static_cast<u32>(p);
+      outcome counted{};
+      REQUIRE(pools.counted(l, p, counted));
+      CHECK(std::memcmp(&told[at], &counted, sizeof counted) == 0);
+      CHECK(std::memcmp(&told[at], &out[at], sizeof counted) == 0);
+      CHECK(now.at(l, p).demanded.value == counted.demanded);
+      CHECK(now.at(l, p).bytes[0].value == u64{counted.arrived[0]} * layers[l].expert_bytes());
     }
   }
   unsigned long long seen[2] = {};
@@ -245,14 +273,16 @@ void check_graph() {
   }
   REQUIRE(pools.give_back({after.data(), after.size()}));
   for (u32 l = 0; l < n_layers; ++l) {
-    settle<TestType>(one_lane{}, tables[l].view(), arrivals[l].data(), out[l]);  // as give_back does
+    outcome& last = out[l * n_phases + static_cast<u32>(in_phase)];
+    settle<TestType>(one_lane{}, tables[l].view(), arrivals[l].data(), last);  // as give_back does
     CAPTURE(l);
     CHECK(after[l].block_bytes() == tables[l].block_bytes());
     CHECK(std::memcmp(after[l].block(), tables[l].block(), tables[l].block_bytes()) == 0);
     CHECK(audit(after[l].view()));
     outcome there{};
     REQUIRE(pools.counted(l, there));
-    CHECK(std::memcmp(&there, &out[l], sizeof there) == 0);
+    outcome const all = out[l * n_phases] + out[l * n_phases + 1];
+    CHECK(std::memcmp(&there, &all, sizeof there) == 0);
     CHECK(there.steps > n_launches * 9 / 10);
     CHECK(there.issued[0] > n_launches / 10);
     cuda::step_fault fault{};
@@ -393,6 +423,94 @@ void check_hints() {
   CHECK(cudaStreamDestroy(stream) == cudaSuccess);
 }
 
+/// One captured graph whose readers take what admission declines from the source, with too little scratch for it: the
+/// blocks are those of the host's decisions, exactly what is declined is answered -1, and readers find every byte.
+template <class TestType>
+void check_reads_host() {
+  if (!has_gpu()) {
+    SKIP("skipped: no GPU");
+  }
+  constexpr u32 n_experts = 32, k = 4, n_slots = 9, n_launches = 300;
+  std::vector<layer_geometry> const layers{{layer_id{0}, n_experts, k, {4096, 1024}}};
+  geometry const model{layers};
+  pinned_experts const experts{model};
+  std::vector<pool_site> const sites{{0, 0, 0, n_slots, n_slots, 1, {layer_id{0}}}};
+  auto const fresh = [&] {
+    std::vector<table<TestType>> made;
+    made.emplace_back(layers, pool_size{n_slots, n_slots}, tuning{.scratch_slots = 1});
+    return made;
+  };
+  std::vector<table<TestType>> tables = fresh();
+  CHECK_FALSE((cuda::device_pools<TestType>{model, sites, {tables.data(), 1}, experts}.fits(layer_id{0}, 1)));
+  cuda::device_pools<TestType> pools{model, sites, {tables.data(), 1}, experts, {.piece_bytes = 1024, .reads_host = true}};
+  CHECK(pools.fits(layer_id{0}, 1));
+  REQUIRE(pools.take_over({tables.data(), 1}, 5));
+
+  cuda::device_memory<i32> ids{k};
+  cuda::device_memory<i32> slots{k};
+  cuda::device_memory<unsigned long long> counts{2};
+  cudaStream_t stream{};
+  REQUIRE(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess);
+  REQUIRE(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal) == cudaSuccess);
+  REQUIRE(pools.record(stream, layer_id{0}, ids.data(), k, slots.data()));
+  for (u32 bank = 0; bank < 2; ++bank) {
+    check_served_kernel<<<1, 128, 0, stream>>>(pools.served(layer_id{0}), layers[0].bank_bytes[bank], 0, bank, ids.data(), k,
+                                               n_experts, slots.data(), counts.data(), counts.data() + 1);
+  }
+  REQUIRE(pools.join(stream));
+  cudaGraph_t graph{};
+  REQUIRE(cudaStreamEndCapture(stream, &graph) == cudaSuccess);
+  cudaGraphExec_t ready{};
+  REQUIRE(cudaGraphInstantiate(&ready, graph, 0) == cudaSuccess);
+
+  warmset_test::dice random{29};
+  auto const workspace = std::make_unique<workspace_of<TestType>>();
+  auto const plan = std::make_unique<plan_of<TestType>>();
+  std::vector<u32> arrivals(n_slots);
+  outcome out{};
+  std::vector<i32> route(k);
+  std::vector<i32> answers(k);
+  table_writer<TestType> const t = tables[0].view();
+  for (u32 launch = 0; launch < n_launches; ++launch) {
+    for (i32& id : route) {
+      id = static_cast<i32>(random.below(1 + random.below(n_experts)));
+    }
+    REQUIRE(ids.write(route.data(), k));
+    REQUIRE(cudaGraphLaunch(ready, stream) == cudaSuccess);
+    REQUIRE(cudaStreamSynchronize(stream) == cudaSuccess);
+    REQUIRE(slots.read(answers.data(), k));
+    settle<TestType>(one_lane{}, t, arrivals.data(), out);
+    plan_demand<TestType>(one_lane{}, table_reader<TestType>{t}, step_input{0, phase::decode, t.header().model_tick},
+                          route.data(), k, *workspace, *plan);
+    REQUIRE(commit<TestType>(one_lane{}, t, *plan, out, all_arrive{arrivals.data()}));
+    for (u32 j = 0; j < k; ++j) {
+      u32 i = 0;
+      while (plan->expert[i] != static_cast<u32>(route[j])) {
+        ++i;
+      }
+      REQUIRE(answers[j] == (plan->how[i] == access_kind::declined ? -1 : static_cast<i32>(plan->slot[i])));
+    }
+  }
+  unsigned long long seen[2] = {};
+  REQUIRE(counts.read(seen, 2));
+  CHECK(seen[0] == 0);
+  CHECK(seen[1] == u64{n_launches} * k * 5120);
+  CHECK(out[access_kind::declined] > n_launches / 10);
+  std::vector<table<TestType>> after = fresh();
+  REQUIRE(pools.give_back({after.data(), 1}));
+  settle<TestType>(one_lane{}, t, arrivals.data(), out);  // as give_back does
+  CHECK(std::memcmp(after[0].block(), tables[0].block(), tables[0].block_bytes()) == 0);
+  outcome there{};
+  REQUIRE(pools.counted(0, there));
+  CHECK(std::memcmp(&there, &out, sizeof there) == 0);
+  cuda::step_fault fault{};
+  REQUIRE(pools.fault(0, fault));
+  CHECK(fault == cuda::step_fault::none);
+  CHECK(cudaGraphExecDestroy(ready) == cudaSuccess);
+  CHECK(cudaGraphDestroy(graph) == cudaSuccess);
+  CHECK(cudaStreamDestroy(stream) == cudaSuccess);
+}
+
 }  // namespace device_steps
 
 // The test cases are in graph_cases.cpp: cudafe++ takes minutes over one in this file.
@@ -402,6 +520,9 @@ template void device_steps::check_graph<bundles::of<score::successor<>>>();
 template void device_steps::check_graph<bundles::of<score::lru, select::clock<1>>>();
 template void device_steps::check_graph<bundles::admitted<bundles::of<score::lru>, admit::second_touch<8>>>();
 template void device_steps::check_graph<
+    bundles::admitted<bundles::of<score::successor<>>, admit::colder_than_victim<20>>>();
+template void device_steps::check_reads_host<bundles::admitted<bundles::of<score::lru>, admit::second_touch<8>>>();
+template void device_steps::check_reads_host<
     bundles::admitted<bundles::of<score::successor<>>, admit::colder_than_victim<20>>>();
 template void device_steps::check_hints<bundles::guarded<bundles::of<score::successor<>>, guard::none>>();
 template void device_steps::check_hints<bundles::guarded<bundles::of<score::decayed_count>, guard::spare_only>>();

@@ -10,6 +10,8 @@ template <class Policy>
 void check_graph();  // graph.cu
 template <class Policy>
 void check_hints();
+template <class Policy>
+void check_reads_host();
 }
 
 TEMPLATE_TEST_CASE("one captured graph decides and fetches 1,000 steps of changing routes", "[cuda][short]",
@@ -18,6 +20,12 @@ TEMPLATE_TEST_CASE("one captured graph decides and fetches 1,000 steps of changi
                    (bundles::admitted<bundles::of<score::lru>, admit::second_touch<8>>),
                    (bundles::admitted<bundles::of<score::successor<>>, admit::colder_than_victim<20>>)) {
   device_steps::check_graph<TestType>();
+}
+
+TEMPLATE_TEST_CASE("readers of a graph take from the source what admission declines, without scratch", "[cuda][short]",
+                   (bundles::admitted<bundles::of<score::lru>, admit::second_touch<8>>),
+                   (bundles::admitted<bundles::of<score::successor<>>, admit::colder_than_victim<20>>)) {
+  device_steps::check_reads_host<TestType>();
 }
 
 TEMPLATE_TEST_CASE("branches of a graph fetch hints, and readers find every byte where transfers fail", "[cuda][short]",

@@ -53,7 +53,7 @@ class twin_engine final : public step_engine {
     }
     for (u32 l = 0; l < a_.layers; ++l) {
       add_pool(m, l);
-      step_.facts[l] = {&views_[l]->out,     &views_[l]->queue,       &views_[l]->hint_queue,
+      step_.facts[l] = {views_[l]->out,      &views_[l]->queue,       &views_[l]->hint_queue,
                         step_.layers[l].ids, step_.layers[l].weights, step_.layers[l].hints};
     }
   }
@@ -134,7 +134,7 @@ class twin_engine final : public step_engine {
 
   struct pool {
     std::vector<u32> arrivals;
-    outcome out{};
+    outcome out[n_phases]{};
     ops::queue queue{};
     ops::queue hint_queue{};
     std::vector<unsigned char const*> sources;
@@ -179,7 +179,7 @@ class twin_engine final : public step_engine {
     pool& p = *views_.back();
     p.view.arrivals = p.arrivals.data();
     p.view.plan = &p.plan;
-    p.view.out = &p.out;
+    p.view.out = p.out;
     p.view.queue = &p.queue;
     p.view.banks = p.banks.data();
     for (u32 b = 0; b < n_banks; ++b) {

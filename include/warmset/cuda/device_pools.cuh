@@ -8,6 +8,7 @@
 #include "../move/backend.hpp"
 #include "../table/table.hpp"
 #include "branch.hpp"
+#include "counter_page.hpp"
 #include "kernels.cuh"
 #include "memory.hpp"
 
@@ -25,6 +26,7 @@ struct device_options {
   u64 tail_bytes = 0;         ///< zeroed behind each bank
   u32 gather_blocks = 8;      ///< of 512 threads
   u32 piece_bytes = 8'192;    ///< what one warp fetches at a time; a multiple of 16
+  bool reads_host = false;    ///< readers ask `served`: what admission declines is answered -1 and read where it lies
 };
 
 inline namespace WARMSET_CUDA_TAG {
@@ -66,6 +68,7 @@ class device_pools {
     for (group_layout const& layout : layouts_) {
       banks_.emplace_back(static_cast<std::size_t>(layout.bytes()));
     }
+    counters_ = device_memory<outcome>(sites_.size() * n_phases);
     for (std::size_t i = 0; i < sites_.size(); ++i) {
       check_table(i, tables[i].view());
       add_pool(sites_[i], tables[i], source);
@@ -99,7 +102,8 @@ class device_pools {
   }
 
   /// Copies the blocks back into tables of the same shape, and takes in what has arrived. From then on no launch commits
-  /// anything until the next take_over: it finds another epoch. Synchronises; what is under way has ended then.
+  /// anything until the next take_over: it finds another epoch. What arrived is counted under the phase of the last `set`.
+  /// Synchronises; what is under way has ended then.
   status give_back(array_view<table<Policy>> tables) {
     if (tables.size() != pools_.size()) {
       return {cudaErrorInvalidValue};
@@ -110,31 +114,37 @@ class device_pools {
       }
     }
     status s{cudaDeviceSynchronize()};
+    std::vector<outcome> counted(counters_.size());
+    s = s ? counters_.read(counted.data(), counted.size()) : s;
+    if (!s) {
+      return s;
+    }
     for (std::size_t i = 0; s && i < pools_.size(); ++i) {
       table_writer<Policy> const t = tables[i].view();
       s = pools_[i].block.read(static_cast<unsigned char*>(t.block()), pools_[i].block.size());
       std::vector<u32> words(pools_[i].arrivals.size());
-      outcome out{};
       s = s ? pools_[i].arrivals.read(words.data(), words.size()) : s;
-      s = s ? pools_[i].out.read(&out, 1) : s;
       if (s) {
-        settle<Policy>(one_lane{}, t, words.data(), out);
-        s = pools_[i].out.write(&out, 1);
+        settle<Policy>(one_lane{}, t, words.data(), counted[i * n_phases + static_cast<u32>(phase_)]);
       }
     }
-    if (!s) {
-      return s;
+    status const written = counters_.write(counted.data(), counted.size());
+    if (!s || !written) {
+      return s ? written : s;
     }
     return pools_.empty() ? s : set({~tables[0].view().header().epoch, phase::decode});
   }
 
   /// What the next launches are under. Synchronises.
   status set(launch_state now) {
-    status const s{cudaDeviceSynchronize()};
-    return s ? now_.write(&now, 1) : s;
+    status s{cudaDeviceSynchronize()};
+    s = s ? now_.write(&now, 1) : s;
+    phase_ = s ? now.in_phase : phase_;
+    return s;
   }
 
-  /// Whether every step of so many tokens fits: what a capture asks. Scratch must hold what admission declines.
+  /// Whether every step of so many tokens fits: what a capture asks. Scratch must hold what admission declines, unless
+  /// readers take it from the source.
   bool fits(layer_id layer, u32 n_tokens) const {
     std::size_t pool = 0;
     u32 row = 0;
@@ -142,7 +152,7 @@ class device_pools {
     return known != nullptr && find(layer, pool, row) &&
            u64{n_tokens} * known->k <= Policy::max_experts &&
            min_of(u64{n_tokens} * known->k, u64{known->n_experts}) <= pools_[pool].usable &&
-           (!Policy::admission::may_decline ||
+           (!Policy::admission::may_decline || options_.reads_host ||
             min_of(u64{n_tokens} * known->k, u64{known->n_experts}) <= sites_[pool].n_scratch);
   }
 
@@ -226,13 +236,34 @@ class device_pools {
   fetch_queue<Policy::max_experts> const* fetched(u32 pool, intent by) const noexcept {
     return by == intent::demand ? pools_[pool].queue.data() : pools_[pool].hint_queue.data();
   }
-  /// The counters of a pool: for kernels behind its step and its hints.
-  outcome const* counters(u32 pool) const noexcept { return pools_[pool].out.data(); }
+  /// The counters of a pool, one record for each phase: for kernels behind its step and its hints.
+  outcome const* counters(u32 pool) const noexcept { return counters_.data() + pool * n_phases; }
 
-  /// What all steps of a pool did so far. Synchronises.
+  /// Puts a publication of all counters into a stream, or into the graph that it captures: behind the last step and the
+  /// join of the last hints. A graph has one, and graphs with the same page do not run side by side. Does not synchronise.
+  ///
+  /// @param page  as the device names it: mapped_counters::device_view
+  status publish(cudaStream_t stream, counter_page page) const {
+    if (page.n_pools != n_pools()) {
+      return {cudaErrorInvalidValue};
+    }
+    counters_kernel<mapped_words><<<1, detail::gather_threads, 0, stream>>>(page, counters_.data());
+    return {cudaPeekAtLastError()};
+  }
+
+  /// What a pool's operations in one phase did so far. Synchronises.
+  status counted(u32 pool, phase p, outcome& out) const {
+    outcome by_phase[n_phases] = {};
+    status const s = read_counters(pool, by_phase);
+    out = by_phase[static_cast<u32>(p)];
+    return s;
+  }
+  /// The same in all phases. Synchronises.
   status counted(u32 pool, outcome& out) const {
-    status const s{cudaDeviceSynchronize()};
-    return s ? pools_[pool].out.read(&out, 1) : s;
+    outcome by_phase[n_phases] = {};
+    status const s = read_counters(pool, by_phase);
+    out = by_phase[0] + by_phase[1];
+    return s;
   }
 
   /// The first fault of a pool's steps since the last clear_fault. Synchronises.
@@ -256,7 +287,6 @@ class device_pools {
     device_memory<unsigned char> block;
     device_memory<u32> arrivals;
     device_memory<plan_of<Policy>> plan;
-    device_memory<outcome> out;
     device_memory<fetch_queue<Policy::max_experts>> queue;
     device_memory<fetch_queue<Policy::max_experts>> hint_queue;
     device_memory<unsigned char const*> sources;
@@ -264,6 +294,11 @@ class device_pools {
     pool_view<Policy> view;
     u32 usable;
   };
+
+  status read_counters(u32 pool, outcome (&out)[n_phases]) const {
+    status const s{cudaDeviceSynchronize()};
+    return s ? status{cudaMemcpy(out, counters(pool), sizeof out, cudaMemcpyDeviceToHost)} : s;
+  }
 
   bool find(layer_id layer, std::size_t& pool, u32& row) const noexcept {
     for (pool = 0; pool < sites_.size(); ++pool) {
@@ -307,7 +342,6 @@ class device_pools {
     device_memory<unsigned char> block(static_cast<std::size_t>(from.block_bytes()));
     device_memory<u32> arrivals(site.n_words());
     device_memory<plan_of<Policy>> plan(contextual_score<typename Policy::score> ? 1 : 0);
-    device_memory<outcome> out(1);
     device_memory<fetch_queue<Policy::max_experts>> queue(1);
     device_memory<fetch_queue<Policy::max_experts>> hint_queue(speculates<Policy> ? 1 : 0);
     device_memory<unsigned char const*> source_of(n_banks * n_rows);
@@ -327,9 +361,9 @@ class device_pools {
     detail::require(source_of.write(sources.data(), sources.size()).code, "a pool's sources");
     detail::require(bank_of.write(addresses.data(), addresses.size()).code, "a pool's banks");
     pool_view<Policy> const view{block.data(), from.parts(), from.view().shape(), arrivals.data(), plan.data(),
-                                 out.data(), queue.data(), bank_of.data(), n_banks, options_.piece_bytes, n_pieces,
-                                 site.first_slot, site.first_scratch};
-    pools_.push_back({std::move(block), std::move(arrivals), std::move(plan), std::move(out), std::move(queue),
+                                 counters_.data() + pools_.size() * n_phases, queue.data(), bank_of.data(), n_banks,
+                                 options_.piece_bytes, n_pieces, site.first_slot, site.first_scratch, options_.reads_host};
+    pools_.push_back({std::move(block), std::move(arrivals), std::move(plan), std::move(queue),
                       std::move(hint_queue), std::move(source_of), std::move(bank_of), view, from.view().usable()});
   }
 
@@ -338,9 +372,11 @@ class device_pools {
   device_options options_;
   Adaptor adaptor_;
   device_memory<launch_state> now_;
+  phase phase_ = phase::decode;  // what now_ says
   branch aside_;  // what learns while the stream goes on
   std::vector<group_layout> layouts_;
   std::vector<device_memory<unsigned char>> banks_;  // per group
+  device_memory<outcome> counters_;  // per pool and phase
   std::vector<device_pool> pools_;
 };
 

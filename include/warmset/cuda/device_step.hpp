@@ -45,7 +45,7 @@ struct pool_view {
   table_shape shape;
   u32* arrivals;  ///< [n_slots]
   plan_of<Policy>* plan;  ///< the last step's, where a contextual score is to learn from it
-  outcome* out;
+  outcome* out;  ///< [n_phases]: operations count under their own
   fetch_queue<Policy::max_experts>* queue;
   bank_addresses const* banks;
   u32 n_banks;
@@ -53,7 +53,9 @@ struct pool_view {
   u32 n_pieces;     ///< of one expert, all its banks
   u32 first_slot;     ///< index of slot 0 in the bank, which other pools share
   u32 first_scratch;  ///< index of the first scratch slot in the bank
+  bool reads_host = false;  ///< readers take what has no slot from the source: nothing goes into scratch
 
+  WARMSET_HD outcome& counts(phase p) const noexcept { return out[static_cast<u32>(p)]; }
   /// Refers to the view, which must stay where it is.
   WARMSET_HD table_writer<Policy> table() const noexcept { return {block, shape, &parts}; }
   WARMSET_HD u32 bank_index(u32 slot) const noexcept {
@@ -115,7 +117,8 @@ WARMSET_HD void answer(Group const& g, pool_view<Policy> const& v, u32 n_experts
   g.for_each(n_ids, [&](u32 j) {
     u32 const id = static_cast<u32>(ids[j]);
     u32 const slot = id < n_experts ? p.slot[place[id]] : u32_max;
-    slots[j] = slot == u32_max ? -1 : static_cast<i32>(v.bank_index(slot));
+    bool const has_place = slot < v.shape.n_slots || (slot != u32_max && !v.reads_host);
+    slots[j] = has_place ? static_cast<i32>(v.bank_index(slot)) : -1;
   });
 }
 
@@ -132,10 +135,11 @@ struct list_for_gather {
   }
 };
 
-/// Lists every distinct expert for scratch, in the order of the plan; nothing of the table is read or written.
+/// Lists every distinct expert for scratch, in the order of the plan, and none where readers take them from the source;
+/// nothing of the table is read or written.
 template <class Policy, lane_group Group>
 WARMSET_HD void fetch_all_into_scratch(Group const& g, pool_view<Policy> const& v, u32 row, plan_of<Policy>& p) {
-  u32 const n = min_of(p.n, v.shape.n_scratch);
+  u32 const n = v.reads_host ? 0 : min_of(p.n, v.shape.n_scratch);
   g.for_each(p.n, [&](u32 i) {
     p.slot[i] = i < n ? v.shape.n_slots + i : u32_max;
     if (i < n) {
@@ -170,15 +174,15 @@ WARMSET_HD bool hits_on_device(Group const& g, pool_view<Policy> const& v, devic
       v.queue->n = 0;
     }
   };
-  if (commit_hits<Policy>(g, t, detail::as_step<Policy>(in, t), ids, n_ids, *v.out, is_mine, found)) {
+  if (commit_hits<Policy>(g, t, detail::as_step<Policy>(in, t), ids, n_ids, v.counts(in.in_phase), is_mine, found)) {
     return true;
   }
   // behind a step that loaded its experts stand as reserved until somebody takes them in
   if (!is_mine || t.header().in_flight == 0) {
     return false;
   }
-  settle<Policy>(g, t, v.arrivals, *v.out);
-  return commit_hits<Policy>(g, t, detail::as_step<Policy>(in, t), ids, n_ids, *v.out, is_mine, found);
+  settle<Policy>(g, t, v.arrivals, v.counts(in.in_phase));
+  return commit_hits<Policy>(g, t, detail::as_step<Policy>(in, t), ids, n_ids, v.counts(in.in_phase), is_mine, found);
 }
 
 /// Decides a demand step where its table lies, and lists what gather fetches. Between two steps of a pool the stream
@@ -188,6 +192,9 @@ WARMSET_HD bool hits_on_device(Group const& g, pool_view<Policy> const& v, devic
 /// step that would overflow or finds no scratch; a graph is captured for steps that cannot (`fits`). All three leave a
 /// step_fault, and where there is less scratch than experts the last ones are answered −1: the engine must not use that
 /// step.
+///
+/// Where the view says reads_host, nothing of all this goes into scratch: what is declined is answered −1, and so is every
+/// expert of a step that is not committed. Readers that ask served_experts find them in place in the source.
 ///
 /// @param ids    `n_ids` routed ids, in the memory of whoever runs this
 /// @param slots  `n_ids` answers: the index in the bank of a slot or of a scratch slot; −1 where the id is none
@@ -203,35 +210,35 @@ WARMSET_HD void step_on_device(Group const& g, pool_view<Policy> const& v, devic
   u32 const n_experts = t.layer(in.row).n_experts;
   bool const mine = t.header().epoch == in.epoch;
   if (mine) {
-    settle<Policy>(g, t, v.arrivals, *v.out);
+    settle<Policy>(g, t, v.arrivals, v.counts(in.in_phase));
   }
   g.leader([&] {
     v.queue->n = 0;
     v.queue->learns = 0;
   });
   plan_demand<Policy>(g, reader, detail::as_step<Policy>(in, reader), ids, n_ids, w, p);
-  bool const decided = p.kind == plan_kind::step && p.n_waves <= 1;
+  bool const decided = p.kind == plan_kind::step && (p.n_waves <= 1 || v.reads_host);
   if (!mine || (!decided && p.kind != plan_kind::empty)) {
     detail::fetch_all_into_scratch<Policy>(g, v, in.row, p);
     g.leader([&] {
       if (mine) {
-        record_uncommitted<Policy>(p, *v.out);
+        record_uncommitted<Policy>(p, v.counts(in.in_phase));
       }
       detail::note(v, !mine                           ? step_fault::stale_epoch
                       : p.kind == plan_kind::overflow ? step_fault::overflow
                                                       : step_fault::busy);
     });
   } else if (decided) {
-    (void)warmset::detail::commit_decisions<Policy>(g, t, p, *v.out, detail::list_for_gather<Policy>{v, in.row});
+    (void)warmset::detail::commit_decisions<Policy>(g, t, p, v.counts(in.in_phase), detail::list_for_gather<Policy>{v, in.row});
     u32 const n_declined = g.append_in_order(
-        p.n_declined == 0 ? 0 : p.n, [&](u32 i) { return p.how[i] == access_kind::declined; },
+        p.n_declined == 0 || v.reads_host ? 0 : p.n, [&](u32 i) { return p.how[i] == access_kind::declined; },
         [&](u32 i, u32 at) { v.queue->order[p.n_loads + at] = {in.row, p.expert[i], p.slot[i], 0}; });
     g.leader([&] {
       v.queue->n = p.n_loads + n_declined;
       v.queue->learns = 1;
     });
   } else {
-    g.leader([&] { record_uncommitted<Policy>(p, *v.out); });
+    g.leader([&] { record_uncommitted<Policy>(p, v.counts(in.in_phase)); });
   }
   detail::answer<Policy>(g, v, n_experts, ids, n_ids, p, w, slots);
   g.for_each(v.queue->n, [&](u32 j) { v.queue->left[j] = v.n_pieces; });
@@ -274,7 +281,7 @@ WARMSET_HD void hints_on_device(Group const& g, pool_view<Policy> const& v, hint
   if (t.header().epoch != in.epoch) {
     return;
   }
-  settle<Policy>(g, t, v.arrivals, *v.out);
+  settle<Policy>(g, t, v.arrivals, v.counts(in.in_phase));
   u64 expert_bytes = 0;
   for (u32 bank = 0; bank < v.n_banks; ++bank) {
     expert_bytes += v.banks[bank].bytes;
@@ -283,7 +290,7 @@ WARMSET_HD void hints_on_device(Group const& g, pool_view<Policy> const& v, hint
   plan_speculative<Policy>(g, reader,
                            {in.row, reader.layer(in.row).step + 1, most, reader.header().model_tick, in.in_phase}, ids,
                            n_ids, w, p);
-  (void)warmset::detail::commit_decisions<Policy>(g, t, p, *v.out, detail::list_for_gather<Policy>{v, in.row});
+  (void)warmset::detail::commit_decisions<Policy>(g, t, p, v.counts(in.in_phase), detail::list_for_gather<Policy>{v, in.row});
   g.leader([&] { v.queue->n = p.n_loads; });
   g.for_each(v.queue->n, [&](u32 j) { v.queue->left[j] = v.n_pieces; });
 }

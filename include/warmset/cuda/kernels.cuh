@@ -2,9 +2,11 @@
 #pragma once
 
 #include "abi.cuh"
+#include "counter_page.hpp"
 #include "device_step.hpp"
 #include "lanes.cuh"
 #include "probe.cuh"
+#include "words.cuh"
 
 /// The kernels of a step that the device decides: plan, and gather from mapped host memory.
 namespace warmset::inline v0::cuda {
@@ -190,6 +192,13 @@ __global__ void __launch_bounds__(detail::gather_threads)
         __threadfence();
         return was_last;
       });
+}
+
+/// Ends a graph: publishes the counters of all pools. One block.
+template <class Words>
+__global__ void __launch_bounds__(detail::gather_threads) counters_kernel(counter_page page, outcome const* records) {
+  __shared__ block_words words;
+  publish_counters<Words>(block_lanes{words}, page, records);
 }
 
 WARMSET_SHOW_AGAIN

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "../signal/channel.hpp"
+#include "counter_page.hpp"
 #include "status.hpp"
 
 namespace warmset::inline v0::cuda {
@@ -73,6 +74,20 @@ class mapped_channel {
   }
   mapped_memory<u32> words_;  // page by page, so that it is aligned to lines
   signal::channel_view view_;
+};
+
+/// A counter page in mapped memory: kernels publish into `device_view()`, the host reads `view()`. Throws config_error where
+/// there is no such memory.
+class mapped_counters {
+ public:
+  explicit mapped_counters(u32 n_pools)
+      : words_(static_cast<std::size_t>(counter_page::words_of(n_pools))), n_pools_(n_pools) {}
+  counter_page view() const noexcept { return {words_.data(), n_pools_}; }
+  counter_page device_view() const noexcept { return {words_.device_data(), n_pools_}; }
+
+ private:
+  mapped_memory<u32> words_;  // page by page, so that it is aligned to lines
+  u32 n_pools_;
 };
 
 }  // namespace warmset::inline v0::cuda
