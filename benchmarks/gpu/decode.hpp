@@ -13,6 +13,9 @@ struct decode_options {
   warmset::u64 dense_bytes = warmset::u64{8} << 20;    ///< weights of a layer that are no experts
   warmset::u32 warm_up = 24;                           ///< steps that are not timed
   warmset::u32 most_steps = 120;
+  warmset::u32 pairs = 30;                             ///< rounds of on and off in turn; 0: none
+  warmset::u32 pair_steps = 24;                        ///< timed steps of one arm in a round
+  double recall = 0.8;                                 ///< of what stands for a look-ahead
   warmset::u64 pinned_bytes = warmset::u64{4} << 30;
 };
 
@@ -20,6 +23,7 @@ struct decode_options {
 struct decode_figures {
   double of_serial_floor;
   double against_practice;
+  double best_with_slack;  ///< speed of the best width in that of no look-ahead; 0: not measured
 };
 
 /// Decodes with one model's shape in every mode.

@@ -8,8 +8,9 @@
 #include <warmset/cuda.cuh>
 #include <warmset/table/bundles.hpp>
 
-#include "support.cuh"
+#include "link.hpp"
 #include "nodes.hpp"
+#include "support.cuh"
 
 namespace gpu_bench {
 namespace {
@@ -214,6 +215,7 @@ void measure_nodes(report& r) {
   measure<successor>(r, t, look_up, {128, 32, 8, 3}, "successor", 0);
   measure<successor>(r, t, look_up, {512, 128, 10, 0}, "successor", 0);
   measure<successor>(r, t, look_up, {512, 128, 10, 4}, "successor", 0);
+  measure_scattered(r);
 }
 
 }  // namespace gpu_bench

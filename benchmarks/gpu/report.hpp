@@ -19,6 +19,8 @@ struct figure {
   std::string unit;
   double bound = 0;        ///< 0: none
   bool at_most = true;     ///< how the bound is meant
+  std::string note{};      ///< what a number cannot say
+  std::vector<double> samples{};  ///< what the value is the median of, in the JSON alone
   bool holds() const { return bound == 0 || (at_most ? value <= bound : value >= bound); }
 };
 
@@ -30,7 +32,7 @@ class report {
     if (f.bound != 0) {
       std::printf(" %s %-7.3g %s", f.at_most ? "<=" : ">=", f.bound, f.holds() ? "holds" : "DOES NOT HOLD");
     }
-    std::printf("\n");
+    std::printf("%s%s\n", f.note.empty() ? "" : "  ", f.note.c_str());
     std::fflush(stdout);
     figures_.push_back(std::move(f));
   }
@@ -51,6 +53,13 @@ class report {
         std::fprintf(file, ", \"%s\": %.6g, \"holds\": %s", f.at_most ? "at_most" : "at_least", f.bound,
                      f.holds() ? "true" : "false");
       }
+      if (!f.note.empty()) {
+        std::fprintf(file, ", \"note\": \"%s\"", escaped(f.note).c_str());
+      }
+      for (std::size_t j = 0; j < f.samples.size(); ++j) {
+        std::fprintf(file, "%s%.6g%s", j == 0 ? ", \"samples\": [" : ", ", f.samples[j],
+                     j + 1 == f.samples.size() ? "]" : "");
+      }
       std::fprintf(file, "}%s\n", i + 1 == figures_.size() ? "" : ",");
     }
     std::fprintf(file, "]\n");
@@ -61,6 +70,17 @@ class report {
   }
 
  private:
+  static std::string escaped(std::string const& text) {
+    std::string out;
+    for (char c : text) {
+      if (c == '"' || c == '\\') {
+        out += '\\';
+      }
+      out += static_cast<unsigned char>(c) < ' ' ? ' ' : c;
+    }
+    return out;
+  }
+
   std::vector<figure> figures_;
 };
 

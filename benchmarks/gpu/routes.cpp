@@ -5,6 +5,7 @@
 #include <fstream>
 #include <iterator>
 #include <map>
+#include <random>
 #include <stdexcept>
 #include <utility>
 
@@ -97,6 +98,33 @@ model_routes read_routes(char const* model, std::string const& path, u32 most_st
     }
   }
   return m;
+}
+
+std::vector<i32> stand_in_hints(model_routes const& m, double recall) {
+  std::mt19937_64 random{1};
+  std::vector<i32> hints(std::size_t{m.n_steps} * m.n_layers() * most_hints, -1);
+  u64 const sure = static_cast<u64>(recall * 65536);
+  i32* to = hints.data();
+  for (u32 step = 0; step < m.n_steps; ++step) {
+    for (u32 layer = 0; layer < m.n_layers(); ++layer, to += most_hints) {
+      i32 const* const routed = m.of(step, layer);
+      u32 n = 0;
+      for (u32 i = 0; i < most_hints; ++i) {
+        if (i < m.k && random() % 65536 < sure) {
+          to[n++] = routed[i];
+          continue;
+        }
+        for (u32 tries = 0; tries < 64; ++tries) {
+          i32 const other = m.of(static_cast<u32>(random() % m.n_steps), layer)[random() % m.k];
+          if (std::find(routed, routed + m.k, other) == routed + m.k && std::find(to, to + n, other) == to + n) {
+            to[n++] = other;
+            break;
+          }
+        }
+      }
+    }
+  }
+  return hints;
 }
 
 }  // namespace gpu_bench

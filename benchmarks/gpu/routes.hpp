@@ -28,4 +28,13 @@ struct model_routes {
 /// where it has fewer layers they are used again. Throws std::runtime_error or config_error with a sentence.
 model_routes read_routes(char const* model, std::string const& path, warmset::u32 most_steps);
 
+/// Hints of one layer's step, at most.
+inline constexpr warmset::u32 most_hints = 16;
+
+/// What stands for a look-ahead, since a trace has no hidden states to look ahead from: [step][layer][most_hints]. Each of
+/// the first k hints is the expert routed there with this probability; every other hint is an expert that the layer was
+/// routed to in some other step, and -1 where there is no further one. So recall is `recall` from a width of k on, and what
+/// lies beyond k is always wrong. The same for the same routes.
+std::vector<warmset::i32> stand_in_hints(model_routes const& m, double recall);
+
 }  // namespace gpu_bench
