@@ -254,6 +254,7 @@ TEST_CASE("predictor figures: tinymoe-12x64, recall of 8") {
 }
 
 TEST_CASE("predictor figures: tinymoe-12x64, the next layer's router") {
+  REQUIRE_OPTIMISED();
   REQUIRE_TRACE(path, tinymoe_12x64);
   trace::recording const r = read_trace_file(*path);
   struct figure {

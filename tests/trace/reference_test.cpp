@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support.hpp"
+#include "support/optimised.hpp"
 #include "support/rounds.hpp"
 
 #include <cstdio>
@@ -59,6 +60,7 @@ std::string decimals(double value, int n) {
 }  // namespace
 
 TEST_CASE("reference: the oracles on gpt-oss-20b decode, slots per layer") {
+  REQUIRE_OPTIMISED();
   REQUIRE_TRACE(path, "raw/gpt-oss-20b-ExpertFingerprinting/ids.rtb.zst");
   trace::recording const r = read_trace_file(*path);
   CHECK(r.geometry() == geometry::uniform(24, 32, 4, trace::gpt_oss_expert_bytes));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support.hpp"
+#include "support/optimised.hpp"
 #include "support/rounds.hpp"
 
 #include <algorithm>
@@ -23,13 +24,6 @@ namespace {
   if (!name) {                                                                                     \
     SKIP("skipped: " relative " is not there; WARMSET_TRACES names the folder of the traces");     \
   }
-
-// 5 million look-ups a replay are for optimised builds.
-#if defined(NDEBUG)
-#define REQUIRE_OPTIMISED() (void)0
-#else
-#define REQUIRE_OPTIMISED() SKIP("skipped: too long for a build with assertions")
-#endif
 
 using lru = bundles::of<score::lru>;
 using lfu = bundles::of<score::lfu>;

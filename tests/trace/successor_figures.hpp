@@ -2,6 +2,7 @@
 #pragma once
 
 #include "support.hpp"
+#include "support/optimised.hpp"
 
 #include <optional>
 #include <string>
@@ -19,13 +20,6 @@ namespace trace_test {
   if (!name) {                                                                                               \
     SKIP("skipped: " << (relative) << " is not there; WARMSET_TRACES names the folder of traces");           \
   }
-
-// Millions of steps a form are for optimised builds.
-#if defined(NDEBUG)
-#define REQUIRE_OPTIMISED() (void)0
-#else
-#define REQUIRE_OPTIMISED() SKIP("skipped: too long for a build with assertions")
-#endif
 
 inline constexpr double tolerance = .001;
 inline constexpr double tolerance_with_ties = .0015;

@@ -117,6 +117,7 @@ TEST_CASE("successor figures: tinymoe-8x32") {
 }
 
 TEST_CASE("successor figures: Qwen3-30B-A3B, six experts a token, decode") {
+  REQUIRE_OPTIMISED();
   REQUIRE_TRACE(path, qwen3_30b);
   trace::recording const r = read_trace_file(*path);
   check(r, decode, figures_of_qwen3_30b);

@@ -139,6 +139,7 @@ TEST_CASE("successor replay: tinymoe-8x32, one pool, step by step") {
 }
 
 TEST_CASE("successor replay: Qwen3-30B-A3B, six experts a token, decode") {
+  REQUIRE_OPTIMISED();
   REQUIRE_TRACE(path, qwen3_30b);
   trace::recording const r = read_trace_file(*path);
   check(r, decode, figures_of_qwen3_30b);
