@@ -619,7 +619,7 @@ class cache {
   step_view step_inside(entry const& inside, Ids const& ids, step_facts const& facts) noexcept {
     step_view const decided = plan_inside(inside, ids, facts);
     if (decided.kind == plan_kind::step) {
-      (void)commit_inside();
+      carry_out_inside();  // nothing came between: there is nothing to check
     } else if (planned_layer_ != no_layer) {
       record_uncommitted<Policy>(plan_, observer_.record(planned_layer_, facts.in_phase));
       remember_step();
@@ -664,24 +664,27 @@ class cache {
     return view_of_plan();
   }
 
-  /// Carries out the plan of the operation that is inside.
+  /// Carries out the plan of the operation that is inside, where the table is still what it was made of.
   status commit_inside() noexcept {
-    place const& at = places_[planned_layer_];
-    transfer_order* const orders = orders_.data();
-    status const result = warmset::commit<Policy>(
-        one_lane{}, pools_[at.pool].view(), plan_, observer_.record(planned_layer_, plan_.in_phase),
-        [&](u32 j, planned_load load, u32 generation) {
-          orders[j] = {slot_id{load.slot}, {at.layer, expert_id{load.expert}}, generation};
-        });
+    status const result = may_commit<Policy>(one_lane{}, pools_[places_[planned_layer_].pool].view(), plan_);
     if (result) {
-      model_tick_ += plan_.for_intent == intent::demand ? plan_.n : 0;
-      remember_step();
-      if (plan_.n_loads != 0) {
-        backend_.start(at.pool, {orders, plan_.n_loads});
-      }
-      finish(plan_.in_phase);
+      carry_out_inside();
     }
     return result;
+  }
+  void carry_out_inside() noexcept {
+    place const at = places_[planned_layer_];
+    transfer_order* const orders = orders_.data();
+    carry_out<Policy>(one_lane{}, pools_[at.pool].view(), plan_, observer_.record(planned_layer_, plan_.in_phase),
+                      [=](u32 j, planned_load load, u32 generation) {
+                        orders[j] = {slot_id{load.slot}, {at.layer, expert_id{load.expert}}, generation};
+                      });
+    model_tick_ += plan_.for_intent == intent::demand ? plan_.n : 0;
+    remember_step();
+    if (plan_.n_loads != 0) {
+      backend_.start(at.pool, {orders, plan_.n_loads});
+    }
+    finish(plan_.in_phase);
   }
 
   /// Counts a batch of hints that nobody may issue.

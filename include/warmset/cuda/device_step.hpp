@@ -204,7 +204,7 @@ WARMSET_HD void step_on_device(Group const& g, pool_view<Policy> const& v, devic
                                                       : step_fault::busy);
     });
   } else if (decided) {
-    (void)warmset::detail::commit_decisions<Policy>(g, t, p, *v.out, detail::list_for_gather<Policy>{v, in.row});
+    warmset::detail::carry_out_decisions<Policy>(g, t, p, *v.out, detail::list_for_gather<Policy>{v, in.row});
     u32 const n_declined = g.append_in_order(
         p.n_declined == 0 ? 0 : p.n, [&](u32 i) { return p.how[i] == access_kind::declined; },
         [&](u32 i, u32 at) { v.queue->order[p.n_loads + at] = {in.row, p.expert[i], p.slot[i], 0}; });

@@ -221,17 +221,11 @@ inline constexpr bool loads_side_by_side =
     !Group::is_single && !selector_listens<Policy> && !speculates<Policy> && !Policy::pool::spans_layers &&
     !score_detail::has_evict_hook<typename Policy::score> && requires { Reserved::by_any_lane; };
 
-/// All of commit but what a contextual score learns.
+/// All of carry_out but what a contextual score learns.
 template <class Policy, lane_group Group, class Reserved>
-WARMSET_HD status commit_decisions(Group const& g, table_writer<Policy> const& t, plan_of<Policy> const& p,
-                                   outcome& out, Reserved&& reserved) {
+WARMSET_HD void carry_out_decisions(Group const& g, table_writer<Policy> const& t, plan_of<Policy> const& p,
+                                    outcome& out, Reserved&& reserved) {
   block_header& h = t.header();
-  if (p.kind != plan_kind::step && p.kind != plan_kind::hints) {
-    return {reason::not_committable};
-  }
-  if (p.version != h.version || p.row >= h.n_layers || !sources_are_intact<Policy>(g, t, p)) {
-    return {reason::stale_plan};
-  }
   u32 const n = p.n;
   clocks const before = t.now(p.row, p.model_tick);
   bool const is_demand = p.for_intent == intent::demand;
@@ -283,7 +277,8 @@ WARMSET_HD status commit_decisions(Group const& g, table_writer<Policy> const& t
         }
       }
       u32 const n_in_flight = h.in_flight;
-      for (u32 j = 0; j < p.n_loads; ++j) {
+      u32 const n_loads = p.n_loads;
+      for (u32 j = 0; j < n_loads; ++j) {
         planned_load const load = p.loads[j];
         u32 const found = t.word(load.slot);
         if (found != 0) {
@@ -298,26 +293,25 @@ WARMSET_HD status commit_decisions(Group const& g, table_writer<Policy> const& t
             t.target(load.slot) = p.target;
           }
         }
-        if ((record.where & expert_word::pinned) != 0) {
-          word |= slot_word::pinned;
-        }
-        record.where |= load.slot + 1;
+        u32 const where = record.where;
+        word |= (where & expert_word::pinned) != 0 ? slot_word::pinned : 0;
+        record.where = where | (load.slot + 1);
         t.word(load.slot) = word;
         t.owner(load.slot) = table_writer<Policy>::pack_owner(p.row, load.expert);
         t.in_flight(n_in_flight + j) = load.slot;
         reserved(j, load, ++t.generation(load.slot));
       }
       if constexpr (speculates<Policy>) {
-        h.unused += is_demand ? 0 : p.n_loads;
+        h.unused += is_demand ? 0 : n_loads;
       }
-      h.in_flight = n_in_flight + p.n_loads;
+      h.in_flight = n_in_flight + n_loads;
       h.resident -= n_evicted;
       out.evicted[static_cast<u32>(p.for_intent)] += n_evicted;
-      h.reserved += p.n_loads;
-      t.layer(p.row).held += p.n_loads;
+      h.reserved += n_loads;
+      t.layer(p.row).held += n_loads;
       // the plan's hint knows of the free slots it took, make_free of those that trims left
-      h.free_hint = p.n_trims == 0 ? p.free_hint : min_of(h.free_hint, p.free_hint);
-      out.issued[static_cast<u32>(p.for_intent)] += p.n_loads;
+      h.free_hint = keeps_reserve<Policy> && p.n_trims != 0 ? min_of(h.free_hint, p.free_hint) : p.free_hint;
+      out.issued[static_cast<u32>(p.for_intent)] += n_loads;
     });
   }
 
@@ -389,7 +383,6 @@ WARMSET_HD status commit_decisions(Group const& g, table_writer<Policy> const& t
   if (is_demand || p.n_loads != 0) {
     g.leader([&] { ++h.version; });
   }
-  return done;
 }
 
 /// The clocks of the row before the step that was its pool's last.
@@ -404,22 +397,46 @@ WARMSET_HD clocks clocks_before(table_writer<Policy> const& t, plan_of<Policy> c
 
 }  // namespace detail
 
-/// Carries a plan out: evictions, reservations, touches, clocks. Checks everything before its first write
-/// and cannot half-fail: a refusal (`stale_plan`, `not_committable`) leaves the block identical. After it
-/// only single entries fail, in settle.
+/// Whether the plan can be carried out on the table as it is: `not_committable` where there is nothing to commit,
+/// `stale_plan` where the table has changed since. O(loads).
+template <class Policy, lane_group Group>
+WARMSET_HD status may_commit(Group const& g, table_writer<Policy> const& t, plan_of<Policy> const& p) {
+  if (p.kind != plan_kind::step && p.kind != plan_kind::hints) {
+    return {reason::not_committable};
+  }
+  block_header const& h = t.header();
+  if (p.version != h.version || p.row >= h.n_layers || !detail::sources_are_intact<Policy>(g, t, p)) {
+    return {reason::stale_plan};
+  }
+  return done;
+}
+
+/// Carries a plan out: evictions, reservations, touches, clocks. For a plan that `may_commit` accepts, or that was made of
+/// this table and of kind `step` or `hints` with nothing done in between. After it only single entries fail, in settle.
 ///
-/// @param out      what happened is added to it (observe folds it); nothing is added on a refusal
+/// @param out      what happened is added to it (observe folds it)
 /// @param reserved  called as reserved(j, load, generation) for every load j that has got its slot: what a mover must be
 ///                  told. By one lane in ascending order; a hook with a member `by_any_lane` by any lane in any order
 /// Complexity: O(distinct ids + loads). Does not synchronise.
 template <class Policy, lane_group Group, class Reserved = detail::ignore_loads>
-WARMSET_HD status commit(Group const& g, table_writer<Policy> const& t, plan_of<Policy> const& p,
-                         outcome& out, Reserved&& reserved = {}) {
-  status const s = detail::commit_decisions<Policy>(g, t, p, out, reserved);
+WARMSET_HD void carry_out(Group const& g, table_writer<Policy> const& t, plan_of<Policy> const& p, outcome& out,
+                          Reserved&& reserved = {}) {
+  detail::carry_out_decisions<Policy>(g, t, p, out, reserved);
   if constexpr (contextual_score<typename Policy::score>) {
-    if (s && p.for_intent == intent::demand) {
+    if (p.for_intent == intent::demand) {
       detail::learn<Policy>(g, t, p, detail::clocks_before<Policy>(t, p));
     }
+  }
+}
+
+/// Checks a plan and carries it out. Checks everything before its first write and cannot half-fail: a refusal leaves
+/// the block and `out` identical.
+template <class Policy, lane_group Group, class Reserved = detail::ignore_loads>
+WARMSET_HD status commit(Group const& g, table_writer<Policy> const& t, plan_of<Policy> const& p,
+                         outcome& out, Reserved&& reserved = {}) {
+  status const s = may_commit<Policy>(g, t, p);
+  if (s) {
+    carry_out<Policy>(g, t, p, out, reserved);
   }
   return s;
 }

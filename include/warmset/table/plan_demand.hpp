@@ -47,25 +47,24 @@ WARMSET_HD bool any_repeats(Group const& g, u32 n, Key&& key) {
   }
 }
 
-/// Judges entry i against residency at the start of the step; false = the expert is absent.
+/// Judges entry i against residency at the start of the step; false = the expert is absent, and how it is served is
+/// still open.
+///
+/// @param all_plain  whether every expert that has a slot is a plain resident, so that its word need not be read
 template <class Policy>
-WARMSET_HD bool find_slot(table_reader<Policy> const& t, u32 index, u32 i, plan_of<Policy>& p) {
+WARMSET_HD bool find_slot(table_reader<Policy> const& t, u32 index, u32 i, bool all_plain, plan_of<Policy>& p) {
   u32 const where = t.expert(index).where & expert_word::slot_mask;
-  if (where == 0) {
-    return false;
-  }
-  u32 const s = where - 1;
-  u32 const word = t.word(s);
-  p.slot[i] = s;
+  p.slot[i] = where - 1;
   p.how[i] = access_kind::hit;
-  if (word != slot_word::of(slot_state::resident)) {
+  if (!all_plain && where != 0) {
+    u32 const word = t.word(where - 1);
     if (slot_word::state(word) != slot_state::resident) {
       p.how[i] = access_kind::late;
     } else if (speculates<Policy> && (word & slot_word::unused) != 0) {
       p.how[i] = access_kind::first_use;
     }
   }
-  return true;
+  return where != 0;
 }
 
 /// What the ids come to.
@@ -81,24 +80,26 @@ WARMSET_HD looked_up look_up(Group const& g, table_reader<Policy> const& t, u32 
                              u32 n_ids, workspace_of<Policy>& w, plan_of<Policy>& p) {
   static_assert(sizeof(Id) <= sizeof(u32), "routed ids have at most 32 bits");
   u32 const n_experts = t.layer(row).n_experts;
+  bool const all_plain = (t.header().reserved | t.header().unused) == 0;
   // Nearly every step names distinct valid experts, and is judged in passing.
   constexpr u32 likely_distinct = Group::is_single ? 64 : 32;
   bool const is_likely = n_ids <= likely_distinct && n_ids <= n_experts;
   if constexpr (Group::is_single) {
     w.unmark_all();
     u32 const stamp = w.stamp;
+    u32 const n_likely = is_likely ? n_ids : 0;
     u32 distinct = 0;
     u32 misses = 0;
-    for (; is_likely && distinct < n_ids; ++distinct) {
+    for (; distinct < n_likely; ++distinct) {
       u32 const id = static_cast<u32>(ids[distinct]);  // negative ids become large
       if (id >= n_experts || w.seen[id] == stamp) {
         break;
       }
       w.seen[id] = stamp;
       p.expert[distinct] = id;
-      if (!find_slot<Policy>(t, t.index_of(row, id), distinct, p)) {
-        w.miss[misses++] = distinct;
-      }
+      // without a branch on what nobody can foretell: the next one writes over what is no miss
+      w.miss[misses] = miss_word::of(id, distinct);
+      misses += find_slot<Policy>(t, t.index_of(row, id), distinct, all_plain, p) ? 0 : 1;
     }
     p.n = distinct;
     if (distinct == n_ids) {
@@ -119,9 +120,9 @@ WARMSET_HD looked_up look_up(Group const& g, table_reader<Policy> const& t, u32 
                            u32 const id = static_cast<u32>(ids[i]);
                            w.mark(id);
                            p.expert[i] = id;
-                           return !find_slot<Policy>(t, t.index_of(row, id), i, p);
+                           return !find_slot<Policy>(t, t.index_of(row, id), i, all_plain, p);
                          },
-                         [&](u32 i, u32 at) { w.miss[at] = i; })};
+                         [&](u32 i, u32 at) { w.miss[at] = miss_word::of(p.expert[i], i); })};
     }
   }
   auto const valid = [=](u32 i) { return static_cast<u32>(ids[i]) < n_experts; };
@@ -140,8 +141,8 @@ WARMSET_HD looked_up look_up(Group const& g, table_reader<Policy> const& t, u32 
   g.leader([&] { p.n = distinct; });
   u32 const n = p.n;
   return {n, g.append_in_order(
-                 n, [&](u32 i) { return !find_slot<Policy>(t, t.index_of(row, p.expert[i]), i, p); },
-                 [&](u32 i, u32 at) { w.miss[at] = i; })};
+                 n, [&](u32 i) { return !find_slot<Policy>(t, t.index_of(row, p.expert[i]), i, all_plain, p); },
+                 [&](u32 i, u32 at) { w.miss[at] = miss_word::of(p.expert[i], i); })};
 }
 
 /// Counts the ids that named no further expert. One lane.
@@ -218,7 +219,7 @@ struct planned_experts {
 
 /// Gives every expert of the row its key.
 template <class Policy, lane_group Group>
-WARMSET_HD void make_keys(Group const& g, table_reader<Policy> const& t, step_input in, workspace_of<Policy>& w,
+WARMSET_HD void make_keys(Group const& g, table_reader<Policy> const& t, step_input const& in, workspace_of<Policy>& w,
                           plan_of<Policy>& p) {
   using score = typename Policy::score;
   u32 const n_experts = t.layer(in.row).n_experts;
@@ -296,16 +297,16 @@ WARMSET_HD u32 admit_misses(Group const& g, table_reader<Policy> const& t, u32 n
   u32 const row = p.row;
   u32 const tick = t.header().tick;
   auto const score_of_miss = [&](u32 j) {
-    return rank_of_miss<Policy>(t, candidates, row, p.expert[w.miss[j]]);
+    return rank_of_miss<Policy>(t, candidates, row, miss_word::expert(w.miss[j]));
   };
   if constexpr (admit_detail::recent_first<admission>) {
     g.for_each(n_misses, [&](u32 j) {
-      expert_record const& record = t.expert(t.index_of(row, p.expert[w.miss[j]]));
+      expert_record const& record = t.expert(t.index_of(row, miss_word::expert(w.miss[j])));
       bool const accessed = (record.where & expert_word::accessed) != 0;
       w.position[j] = accessed ? age_of(tick, record.last) : u32_max;
     });
     sort_misses<Policy>(g, n_misses, w, [&](u32 j) {
-      return order_key{w.position[j], p.expert[w.miss[j]]};
+      return order_key{w.position[j], miss_word::expert(w.miss[j])};
     });
   }
   g.leader([&] {
@@ -314,14 +315,14 @@ WARMSET_HD u32 admit_misses(Group const& g, table_reader<Policy> const& t, u32 n
     u64 const expert_bytes = t.expert_bytes(row);
     u32 admitted = 0;
     for (u32 j = 0; j < n_misses; ++j) {
-      u32 const i = w.miss[j];
-      expert_record const& record = t.expert(t.index_of(row, p.expert[i]));
+      u32 const miss = w.miss[j];
+      expert_record const& record = t.expert(t.index_of(row, miss_word::expert(miss)));
       bool const accessed = (record.where & expert_word::accessed) != 0;
       admission_question const question{score_of_miss(j), expert_bytes, age_of(tick, record.last), admitted,
                                         n_misses, n_free, accessed, p.in_phase};
-      p.how[i] = access_kind::declined;
+      p.how[miss_word::place(miss)] = access_kind::declined;
       if (t.parts().admission.admits(question)) {
-        w.miss[admitted++] = i;
+        w.miss[admitted++] = miss;
       }
     }
     w.position[0] = admitted;
@@ -352,7 +353,7 @@ WARMSET_HD u32 drop_refused(Group const& g, table_reader<Policy> const& t, u32 s
     replacement_question question{0, victim_score, 0, t.heat(victim, victim_now)};
     u32 at = from;
     for (; at < n; ++at) {
-      u32 const expert = p.expert[w.miss[at]];
+      u32 const expert = miss_word::expert(w.miss[at]);
       question.challenger_score = rank_of_miss<Policy>(t, candidates, p.row, expert);
       question.challenger_heat = t.heat(t.index_of(p.row, expert), now);
       if (t.parts().admission.replaces(question)) {
@@ -569,7 +570,7 @@ WARMSET_HD sources_found find_sources(Group const& g, table_reader<Policy> const
 /// Complexity: O(ids); O(1) per hit; per miss one step of the selector's walk. An admission that compares is
 /// asked misses + victims times at most; one that orders the misses costs O(misses^2).
 template <class Policy, lane_group Group, class Id>
-WARMSET_HD void plan_demand(Group const& g, table_reader<Policy> const& t, step_input in,
+WARMSET_HD void plan_demand(Group const& g, table_reader<Policy> const& t, step_input const& in,
                             Id const* ids, u32 n_ids, workspace_of<Policy>& w,
                             plan_of<Policy>& p) {
   block_header const& h = t.header();
@@ -606,7 +607,7 @@ WARMSET_HD void plan_demand(Group const& g, table_reader<Policy> const& t, step_
   }
 
   if (n > t.usable()) {
-    g.for_each(n_misses, [&](u32 j) { p.how[w.miss[j]] = access_kind::overflow_miss; });
+    g.for_each(n_misses, [&](u32 j) { p.how[miss_word::place(w.miss[j])] = access_kind::overflow_miss; });
     g.for_each(n, [&](u32 i) {
       bool const absent =  // in flight is not resident
           p.how[i] == access_kind::overflow_miss || p.how[i] == access_kind::late;
@@ -647,42 +648,22 @@ WARMSET_HD void plan_demand(Group const& g, table_reader<Policy> const& t, step_
   u32 const installed = sources.found;
   u32 const wanted = sources.wanted;
 
-  // ascending expert index; steps are short. expert << 16 | place: max_experts fits in 16 bits
-  u32* const sorted = w.position;
-  auto const key_of = [&](u32 j) {
-    u32 const i = w.miss[j];
-    return p.expert[i] << 16 | i;
-  };
-  auto const load = [&](u32 j) {
-    u32 const i = sorted[j] & 0xFFFF;
-    u32 const slot = w.source[j];
-    p.how[i] = access_kind::load;
-    p.slot[i] = slot;
-    p.loads[j] = {sorted[j] >> 16, slot};
-  };
-  if constexpr (Group::is_single) {
-    for (u32 j = 0; j < installed; ++j) {
-      u32 const key = key_of(j);
-      u32 at = j;
-      for (; at != 0 && sorted[at - 1] > key; --at) {
-        sorted[at] = sorted[at - 1];
-      }
-      sorted[at] = key;
+  // ascending expert index; steps are short
+  g.for_each(installed, [&](u32 j) {
+    u32 const miss = w.miss[j];
+    u32 at = 0;
+    for (u32 i = 0; i < installed; ++i) {
+      at += w.miss[i] < miss ? 1 : 0;
     }
-  } else {
-    g.for_each(installed, [&](u32 j) {
-      u32 const key = key_of(j);
-      u32 at = 0;
-      for (u32 i = 0; i < installed; ++i) {
-        at += key_of(i) < key ? 1 : 0;
-      }
-      sorted[at] = key;
-    });
-  }
-  g.for_each(installed, load);
+    u32 const place = miss_word::place(miss);
+    u32 const slot = w.source[at];
+    p.how[place] = access_kind::load;
+    p.slot[place] = slot;
+    p.loads[at] = {miss_word::expert(miss), slot};
+  });
   g.leader([&] {
     for (u32 j = installed; j < wanted; ++j) {
-      p.how[w.miss[j]] = access_kind::declined;
+      p.how[miss_word::place(w.miss[j])] = access_kind::declined;
     }
     p.n_loads = installed;
   });
