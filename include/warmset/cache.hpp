@@ -727,9 +727,11 @@ class cache {
     return static_cast<u32>(&view.scratch_word(i) - scratch_.data());
   }
   void settle_scratch() noexcept {
-    if (scratch_flights_.running() == 0) {
-      return;
+    if (scratch_flights_.running() != 0) {
+      take_in_scratch();
     }
+  }
+  WARMSET_APART void take_in_scratch() noexcept {
     scratch_flights_.take_in([this](u32 pool) { return backend_.arrivals(pool); },
                              [this](auto const& flight, transfer how) {
                                outcome& out = observer_.record(flight.layer_index, flight.in_phase);

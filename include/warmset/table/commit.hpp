@@ -66,7 +66,7 @@ WARMSET_HD void evict(table_writer<Policy> const& t, u32 slot, u32 word, intent 
 
 /// Before the 32-bit clocks can wrap past an old stamp, ages are brought down to half the range.
 template <class Policy, lane_group Group>
-WARMSET_HD void rebase(Group const& g, table_writer<Policy> const& t) {
+WARMSET_HD WARMSET_APART void rebase(Group const& g, table_writer<Policy> const& t) {
   block_header const& h = t.header();
   constexpr u32 half = u32_max / 2;
   for (u32 row = 0; row < h.n_layers; ++row) {
@@ -221,10 +221,65 @@ inline constexpr bool loads_side_by_side =
     !Group::is_single && !selector_listens<Policy> && !speculates<Policy> && !Policy::pool::spans_layers &&
     !score_detail::has_evict_hook<typename Policy::score> && requires { Reserved::by_any_lane; };
 
+/// Gives the loads of a plan their slots, one after another. One lane.
+template <class Policy, class Reserved>
+WARMSET_HD WARMSET_APART void install(table_writer<Policy> const& t, plan_of<Policy> const& p, outcome& out,
+                                      Reserved const& reserved) {
+  block_header& h = t.header();
+  [[maybe_unused]] bool const is_demand = p.for_intent == intent::demand;
+  t.parts().selector.apply(t, p.walk);
+  u32 n_evicted = 0;
+  if constexpr (keeps_reserve<Policy>) {
+    n_evicted = p.n_trims;
+    for (u32 j = 0; j < p.n_trims; ++j) {
+      u32 const slot = p.trims[j];
+      evict<Policy>(t, slot, t.word(slot), p.for_intent, p.model_tick, out);
+      make_free<Policy>(t, slot);
+    }
+  }
+  u32 const n_in_flight = h.in_flight;
+  u32 const n_loads = p.n_loads;
+  for (u32 j = 0; j < n_loads; ++j) {
+    planned_load const load = p.loads[j];
+    u32 const found = t.word(load.slot);
+    if (found != 0) {
+      evict<Policy>(t, load.slot, found, p.for_intent, p.model_tick, out);
+      ++n_evicted;
+    }
+    expert_record& record = t.expert(t.index_of(p.row, load.expert));
+    u32 word = slot_word::of(slot_state::reserved);
+    if constexpr (speculates<Policy>) {
+      if (!is_demand) {
+        word |= slot_word::unused | slot_word::from_hint;
+        t.target(load.slot) = p.target;
+      }
+    }
+    u32 const where = record.where;
+    word |= (where & expert_word::pinned) != 0 ? slot_word::pinned : 0;
+    record.where = where | (load.slot + 1);
+    t.word(load.slot) = word;
+    t.owner(load.slot) = table_writer<Policy>::pack_owner(p.row, load.expert);
+    t.in_flight(n_in_flight + j) = load.slot;
+    reserved(j, load, ++t.generation(load.slot));
+  }
+  if constexpr (speculates<Policy>) {
+    h.unused += is_demand ? 0 : n_loads;
+  }
+  h.in_flight = n_in_flight + n_loads;
+  h.resident -= n_evicted;
+  out.evicted[static_cast<u32>(p.for_intent)] += n_evicted;
+  h.reserved += n_loads;
+  t.layer(p.row).held += n_loads;
+  // the plan's hint knows of the free slots it took, make_free of those that trims left
+  h.free_hint = keeps_reserve<Policy> && p.n_trims != 0 ? min_of(h.free_hint, p.free_hint) : p.free_hint;
+  out.issued[static_cast<u32>(p.for_intent)] += n_loads;
+}
+
 /// All of carry_out but what a contextual score learns.
 template <class Policy, lane_group Group, class Reserved>
-WARMSET_HD void carry_out_decisions(Group const& g, table_writer<Policy> const& t, plan_of<Policy> const& p,
+WARMSET_HD void carry_out_decisions(Group const& g, table_writer<Policy> const& table, plan_of<Policy> const& p,
                                     outcome& out, Reserved&& reserved) {
+  table_writer<Policy> const t = table;  // a copy: loops keep its pointers in registers
   block_header& h = t.header();
   u32 const n = p.n;
   clocks const before = t.now(p.row, p.model_tick);
@@ -265,54 +320,7 @@ WARMSET_HD void carry_out_decisions(Group const& g, table_writer<Policy> const& 
       });
     }
   } else if (p.n_loads != 0 || p.n_trims != 0) {
-    g.leader([&] {
-      t.parts().selector.apply(t, p.walk);
-      u32 n_evicted = 0;
-      if constexpr (keeps_reserve<Policy>) {
-        n_evicted = p.n_trims;
-        for (u32 j = 0; j < p.n_trims; ++j) {
-          u32 const slot = p.trims[j];
-          evict<Policy>(t, slot, t.word(slot), p.for_intent, p.model_tick, out);
-          make_free<Policy>(t, slot);
-        }
-      }
-      u32 const n_in_flight = h.in_flight;
-      u32 const n_loads = p.n_loads;
-      for (u32 j = 0; j < n_loads; ++j) {
-        planned_load const load = p.loads[j];
-        u32 const found = t.word(load.slot);
-        if (found != 0) {
-          evict<Policy>(t, load.slot, found, p.for_intent, p.model_tick, out);
-          ++n_evicted;
-        }
-        expert_record& record = t.expert(t.index_of(p.row, load.expert));
-        u32 word = slot_word::of(slot_state::reserved);
-        if constexpr (speculates<Policy>) {
-          if (!is_demand) {
-            word |= slot_word::unused | slot_word::from_hint;
-            t.target(load.slot) = p.target;
-          }
-        }
-        u32 const where = record.where;
-        word |= (where & expert_word::pinned) != 0 ? slot_word::pinned : 0;
-        record.where = where | (load.slot + 1);
-        t.word(load.slot) = word;
-        t.owner(load.slot) = table_writer<Policy>::pack_owner(p.row, load.expert);
-        t.in_flight(n_in_flight + j) = load.slot;
-        reserved(j, load, ++t.generation(load.slot));
-      }
-      if constexpr (speculates<Policy>) {
-        h.unused += is_demand ? 0 : n_loads;
-      }
-      h.in_flight = n_in_flight + n_loads;
-      h.resident -= n_evicted;
-      out.evicted[static_cast<u32>(p.for_intent)] += n_evicted;
-      h.reserved += n_loads;
-      t.layer(p.row).held += n_loads;
-      // the plan's hint knows of the free slots it took, make_free of those that trims left
-      h.free_hint = keeps_reserve<Policy> && p.n_trims != 0 ? min_of(h.free_hint, p.free_hint) : p.free_hint;
-      out.issued[static_cast<u32>(p.for_intent)] += n_loads;
-    });
+    g.leader([&] { install<Policy>(table, p, out, reserved); });
   }
 
   if (is_demand) {
@@ -368,7 +376,7 @@ WARMSET_HD void carry_out_decisions(Group const& g, table_writer<Policy> const& 
       ++out.steps;
       record_ids<Policy>(p, out);
     });
-    rebase_if_due<Policy>(g, t, before, last_model_tick, n);
+    rebase_if_due<Policy>(g, table, before, last_model_tick, n);
   } else {
     g.leader([&] {
       for (u32 r = 0; r < n_drop_reasons; ++r) {

@@ -73,6 +73,32 @@ struct looked_up {
   u32 misses;
 };
 
+/// look_up of any ids: padding, such as are out of range, and repetitions.
+template <class Policy, lane_group Group, class Id>
+WARMSET_HD WARMSET_APART looked_up look_up_any(Group const& g, table_reader<Policy> const& t, u32 row, Id const* ids,
+                                               u32 n_ids, bool all_plain, workspace_of<Policy>& w,
+                                               plan_of<Policy>& p) {
+  u32 const n_experts = t.layer(row).n_experts;
+  auto const valid = [=](u32 i) { return static_cast<u32>(ids[i]) < n_experts; };
+  g.leader([&] {
+    w.unmark_all();
+    for (u32 i = 0; i < n_ids; ++i) {
+      if (valid(i)) {
+        w.position[static_cast<u32>(ids[i])] = i;
+        w.mark(static_cast<u32>(ids[i]));
+      }
+    }
+  });
+  u32 const distinct = g.append_in_order(
+      n_ids, [&](u32 i) { return valid(i) && w.position[static_cast<u32>(ids[i])] == i; },
+      [&](u32 i, u32 at) { p.expert[at] = static_cast<u32>(ids[i]); });
+  g.leader([&] { p.n = distinct; });
+  u32 const n = p.n;
+  return {n, g.append_in_order(
+                 n, [&](u32 i) { return !find_slot<Policy>(t, t.index_of(row, p.expert[i]), i, all_plain, p); },
+                 [&](u32 i, u32 at) { w.miss[at] = miss_word::of(p.expert[i], i); })};
+}
+
 /// Finds the distinct valid ids of the row in the order of their last occurrence, marks and judges them,
 /// and lists the absent ones in w.miss.
 template <class Policy, lane_group Group, class Id>
@@ -125,24 +151,7 @@ WARMSET_HD looked_up look_up(Group const& g, table_reader<Policy> const& t, u32 
                          [&](u32 i, u32 at) { w.miss[at] = miss_word::of(p.expert[i], i); })};
     }
   }
-  auto const valid = [=](u32 i) { return static_cast<u32>(ids[i]) < n_experts; };
-  g.leader([&] {
-    w.unmark_all();
-    for (u32 i = 0; i < n_ids; ++i) {
-      if (valid(i)) {
-        w.position[static_cast<u32>(ids[i])] = i;
-        w.mark(static_cast<u32>(ids[i]));
-      }
-    }
-  });
-  u32 const distinct = g.append_in_order(
-      n_ids, [&](u32 i) { return valid(i) && w.position[static_cast<u32>(ids[i])] == i; },
-      [&](u32 i, u32 at) { p.expert[at] = static_cast<u32>(ids[i]); });
-  g.leader([&] { p.n = distinct; });
-  u32 const n = p.n;
-  return {n, g.append_in_order(
-                 n, [&](u32 i) { return !find_slot<Policy>(t, t.index_of(row, p.expert[i]), i, all_plain, p); },
-                 [&](u32 i, u32 at) { w.miss[at] = miss_word::of(p.expert[i], i); })};
+  return look_up_any<Policy>(g, t, row, ids, n_ids, all_plain, w, p);
 }
 
 /// Counts the ids that named no further expert. One lane.
@@ -554,6 +563,91 @@ WARMSET_HD sources_found find_sources(Group const& g, table_reader<Policy> const
   return {found, wanted};
 }
 
+/// Decides a step of more distinct ids than usable slots: residents are read in place, the others go through scratch.
+template <class Policy, lane_group Group>
+WARMSET_HD WARMSET_APART void plan_overflow(Group const& g, table_reader<Policy> const& t, u32 n_misses,
+                                            workspace_of<Policy>& w, plan_of<Policy>& p) {
+  u32 const n = p.n;
+  g.for_each(n_misses, [&](u32 j) { p.how[miss_word::place(w.miss[j])] = access_kind::overflow_miss; });
+  g.for_each(n, [&](u32 i) {
+    bool const absent =  // in flight is not resident
+        p.how[i] == access_kind::overflow_miss || p.how[i] == access_kind::late;
+    p.how[i] = absent ? access_kind::overflow_miss : access_kind::overflow_hit;
+  });
+  bool const any_absent = g.any(n, [&](u32 i) { return p.how[i] == access_kind::overflow_miss; });
+  bool const served =
+      !any_absent || assign_scratch<Policy>(g, t, access_kind::overflow_miss, w, p);
+  g.leader([&] { p.kind = served ? plan_kind::overflow : plan_kind::busy; });
+}
+
+/// Decides how the absent experts of a step are served: which are admitted, which slots they get, and which residents
+/// make way.
+template <class Policy, lane_group Group>
+WARMSET_HD WARMSET_APART void serve_misses(Group const& g, table_reader<Policy> const& t, step_input const& in,
+                                           u32 n_misses, u32 promoted, i32 const* keys, workspace_of<Policy>& w,
+                                           plan_of<Policy>& p) {
+  candidate_view<Policy> const candidates{t, in.model_tick, in.row, keys};
+  u32 admitted = n_misses;
+  if constexpr (Policy::admission::may_decline) {
+    admitted = admit_misses<Policy>(g, t, n_misses, promoted, candidates, w, p);
+  }
+
+  sources_found const sources =
+      find_sources<Policy>(g, t, in.row, admitted, promoted, candidates, w, p);
+  u32 const installed = sources.found;
+  u32 const wanted = sources.wanted;
+
+  // ascending expert index; steps are short
+  auto const load = [&](u32 at, u32 miss) {
+    u32 const place = miss_word::place(miss);
+    u32 const slot = w.source[at];
+    p.how[place] = access_kind::load;
+    p.slot[place] = slot;
+    p.loads[at] = {miss_word::expert(miss), slot};
+  };
+  if constexpr (Group::is_single) {
+    for (u32 j = 1; j < installed; ++j) {
+      u32 largest = w.miss[j];
+      for (u32 i = 0; i < j; ++i) {  // an insertion without a branch on what nobody can foretell
+        u32 const other = w.miss[i];
+        w.miss[i] = min_of(other, largest);
+        largest = max_of(other, largest);
+      }
+      w.miss[j] = largest;
+    }
+    for (u32 j = 0; j < installed; ++j) {
+      load(j, w.miss[j]);
+    }
+  } else {
+    g.for_each(installed, [&](u32 j) {
+      u32 const miss = w.miss[j];
+      u32 at = 0;
+      for (u32 i = 0; i < installed; ++i) {
+        at += w.miss[i] < miss ? 1 : 0;
+      }
+      load(at, miss);
+    });
+  }
+  g.leader([&] {
+    for (u32 j = installed; j < wanted; ++j) {
+      p.how[miss_word::place(w.miss[j])] = access_kind::declined;
+    }
+    p.n_loads = installed;
+  });
+  if (installed < wanted) {
+    no_victim_counts const counts = count_obstacles<Policy>(g, t);
+    g.leader([&] { p.no_victim = counts; });
+  }
+  if (installed < n_misses &&
+      !assign_scratch<Policy>(g, t, access_kind::declined, w, p)) {
+    g.leader([&] {
+      p.kind = plan_kind::busy;
+      p.n_loads = 0;
+      p.n_trims = 0;
+    });
+  }
+}
+
 }  // namespace detail
 
 /// Decides a demand step: a pure function of (table, ids, policy). Does not synchronise, allocates nothing,
@@ -607,16 +701,7 @@ WARMSET_HD void plan_demand(Group const& g, table_reader<Policy> const& t, step_
   }
 
   if (n > t.usable()) {
-    g.for_each(n_misses, [&](u32 j) { p.how[miss_word::place(w.miss[j])] = access_kind::overflow_miss; });
-    g.for_each(n, [&](u32 i) {
-      bool const absent =  // in flight is not resident
-          p.how[i] == access_kind::overflow_miss || p.how[i] == access_kind::late;
-      p.how[i] = absent ? access_kind::overflow_miss : access_kind::overflow_hit;
-    });
-    bool const any_absent = g.any(n, [&](u32 i) { return p.how[i] == access_kind::overflow_miss; });
-    bool const served =
-        !any_absent || detail::assign_scratch<Policy>(g, t, access_kind::overflow_miss, w, p);
-    g.leader([&] { p.kind = served ? plan_kind::overflow : plan_kind::busy; });
+    detail::plan_overflow<Policy>(g, t, n_misses, w, p);
     return;
   }
   g.leader([&] { p.kind = plan_kind::step; });
@@ -637,48 +722,7 @@ WARMSET_HD void plan_demand(Group const& g, table_reader<Policy> const& t, step_
     return;
   }
 
-  detail::candidate_view<Policy> const candidates{t, in.model_tick, in.row, keys};
-  u32 admitted = n_misses;
-  if constexpr (Policy::admission::may_decline) {
-    admitted = detail::admit_misses<Policy>(g, t, n_misses, promoted, candidates, w, p);
-  }
-
-  detail::sources_found const sources =
-      detail::find_sources<Policy>(g, t, in.row, admitted, promoted, candidates, w, p);
-  u32 const installed = sources.found;
-  u32 const wanted = sources.wanted;
-
-  // ascending expert index; steps are short
-  g.for_each(installed, [&](u32 j) {
-    u32 const miss = w.miss[j];
-    u32 at = 0;
-    for (u32 i = 0; i < installed; ++i) {
-      at += w.miss[i] < miss ? 1 : 0;
-    }
-    u32 const place = miss_word::place(miss);
-    u32 const slot = w.source[at];
-    p.how[place] = access_kind::load;
-    p.slot[place] = slot;
-    p.loads[at] = {miss_word::expert(miss), slot};
-  });
-  g.leader([&] {
-    for (u32 j = installed; j < wanted; ++j) {
-      p.how[miss_word::place(w.miss[j])] = access_kind::declined;
-    }
-    p.n_loads = installed;
-  });
-  if (installed < wanted) {
-    no_victim_counts const counts = detail::count_obstacles<Policy>(g, t);
-    g.leader([&] { p.no_victim = counts; });
-  }
-  if (installed < n_misses &&
-      !detail::assign_scratch<Policy>(g, t, access_kind::declined, w, p)) {
-    g.leader([&] {
-      p.kind = plan_kind::busy;
-      p.n_loads = 0;
-      p.n_trims = 0;
-    });
-  }
+  detail::serve_misses<Policy>(g, t, in, n_misses, promoted, keys, w, p);
 }
 
 }  // namespace warmset::inline v0
