@@ -622,8 +622,8 @@ class cache {
       carry_out_inside();  // nothing came between: there is nothing to check
     } else if (planned_layer_ != no_layer) {
       record_uncommitted<Policy>(plan_, observer_.record(planned_layer_, facts.in_phase));
-      remember_step();
-      finish(facts.in_phase);
+      remember_step(planned_layer_, places_[planned_layer_].pool, facts.in_phase);
+      finish(planned_layer_, facts.in_phase);
     }
     return decided;
   }
@@ -673,18 +673,25 @@ class cache {
     return result;
   }
   void carry_out_inside() noexcept {
-    place const at = places_[planned_layer_];
+    u32 const index = planned_layer_;
+    u32 const pool = places_[index].pool;
+    layer_id const layer = places_[index].layer;
+    phase const p = plan_.in_phase;
+    u32 const n_loads = plan_.n_loads;
     transfer_order* const orders = orders_.data();
-    carry_out<Policy>(one_lane{}, pools_[at.pool].view(), plan_, observer_.record(planned_layer_, plan_.in_phase),
-                      [=](u32 j, planned_load load, u32 generation) {
-                        orders[j] = {slot_id{load.slot}, {at.layer, expert_id{load.expert}}, generation};
+    outcome& out = observer_.record(index, p);
+    carry_out<Policy>(one_lane{}, pools_[pool].view(), plan_, out,
+                      [orders, layer](u32 j, planned_load load, u32 generation) {
+                        orders[j] = {slot_id{load.slot}, {layer, expert_id{load.expert}}, generation};
                       });
-    model_tick_ += plan_.for_intent == intent::demand ? plan_.n : 0;
-    remember_step();
-    if (plan_.n_loads != 0) {
-      backend_.start(at.pool, {orders, plan_.n_loads});
+    if (is_of_demand<Policy>(plan_)) {
+      model_tick_ += plan_.n;
+      remember_step(index, pool, p);
     }
-    finish(plan_.in_phase);
+    if (n_loads != 0) {
+      backend_.start(pool, {orders, n_loads});
+    }
+    finish(index, p);
   }
 
   /// Counts a batch of hints that nobody may issue.
@@ -754,13 +761,10 @@ class cache {
   }
 
   /// Keeps a step's phase, for what its transfers come to, and its set, for the next layer's contextual score.
-  void remember_step() noexcept {
-    if (plan_.for_intent != intent::demand) {
-      return;
-    }
-    last_phase_[places_[planned_layer_].pool] = plan_.in_phase;
+  void remember_step(u32 index, u32 pool, phase p) noexcept {
+    last_phase_[pool] = p;
     if constexpr (keeps_last_step) {
-      last_step_.layer = planned_layer_;
+      last_step_.layer = index;
       last_step_.n = plan_.n;
       for (u32 i = 0; i < plan_.n; ++i) {
         last_step_.experts[i] = plan_.expert[i];
@@ -768,11 +772,11 @@ class cache {
     }
   }
 
-  void finish(phase p) noexcept {
-    if constexpr (requires { observer_.on_plan(planned_layer_, plan_); }) {
-      observer_.on_plan(planned_layer_, plan_);
+  void finish(u32 index, phase p) noexcept {
+    if constexpr (requires { observer_.on_plan(index, plan_); }) {
+      observer_.on_plan(index, plan_);
     }
-    observer_.close(planned_layer_, p);
+    observer_.close(index, p);
   }
 
   void end_lease(u32 pool, array_view<u32 const> slots, phase p) noexcept {

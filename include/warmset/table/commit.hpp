@@ -226,7 +226,7 @@ template <class Policy, class Reserved>
 WARMSET_HD WARMSET_APART void install(table_writer<Policy> const& t, plan_of<Policy> const& p, outcome& out,
                                       Reserved const& reserved) {
   block_header& h = t.header();
-  [[maybe_unused]] bool const is_demand = p.for_intent == intent::demand;
+  [[maybe_unused]] bool const is_demand = is_of_demand<Policy>(p);
   t.parts().selector.apply(t, p.walk);
   u32 n_evicted = 0;
   if constexpr (keeps_reserve<Policy>) {
@@ -282,8 +282,9 @@ WARMSET_HD void carry_out_decisions(Group const& g, table_writer<Policy> const& 
   table_writer<Policy> const t = table;  // a copy: loops keep its pointers in registers
   block_header& h = t.header();
   u32 const n = p.n;
+  u32 const n_loads = p.n_loads;
   clocks const before = t.now(p.row, p.model_tick);
-  bool const is_demand = p.for_intent == intent::demand;
+  bool const is_demand = is_of_demand<Policy>(p);
   u32 const last_model_tick = h.model_tick;
   // with nothing in flight and nothing declined, what is no load is a hit
   bool const only_hits_and_loads = h.in_flight == 0 && h.unused == 0 && p.n_declined == 0;
@@ -363,8 +364,8 @@ WARMSET_HD void carry_out_decisions(Group const& g, table_writer<Policy> const& 
     }
     g.leader([&] {
       if (only_hits_and_loads) {
-        out[access_kind::hit] += n - p.n_loads;
-        out[access_kind::load] += p.n_loads;
+        out[access_kind::hit] += n - n_loads;
+        out[access_kind::load] += n_loads;
       }
       if (h.pinned != 0) {
         for (u32 i = 0; i < n; ++i) {
@@ -388,7 +389,7 @@ WARMSET_HD void carry_out_decisions(Group const& g, table_writer<Policy> const& 
     });
   }
   // hints that were all dropped change nothing (I7): plans made meanwhile stay good
-  if (is_demand || p.n_loads != 0) {
+  if (is_demand || n_loads != 0) {
     g.leader([&] { ++h.version; });
   }
 }
@@ -431,7 +432,7 @@ WARMSET_HD void carry_out(Group const& g, table_writer<Policy> const& t, plan_of
                           Reserved&& reserved = {}) {
   detail::carry_out_decisions<Policy>(g, t, p, out, reserved);
   if constexpr (contextual_score<typename Policy::score>) {
-    if (p.for_intent == intent::demand) {
+    if (is_of_demand<Policy>(p)) {
       detail::learn<Policy>(g, t, p, detail::clocks_before<Policy>(t, p));
     }
   }

@@ -136,6 +136,12 @@ using workspace_of = basic_workspace<Policy::max_experts>;
 
 static_assert(detail::is_bytes<plan_of<default_policy>>, "a plan is plain data");
 
+/// Whether the plan is of a demand step: known at compile time where the bundle never speculates.
+template <class Policy>
+WARMSET_HD bool is_of_demand(plan_of<Policy> const& p) noexcept {
+  return !speculates<Policy> || p.for_intent == intent::demand;
+}
+
 namespace detail {
 
 /// The step that a plan is of, as its contextual score sees it.
