@@ -224,8 +224,9 @@ inline constexpr bool loads_side_by_side =
 /// Gives the loads of a plan their slots, one after another. One lane.
 template <class Policy, class Reserved>
 WARMSET_HD WARMSET_APART void install(table_writer<Policy> const& t, plan_of<Policy> const& p, outcome& out,
-                                      Reserved const& reserved) {
+                                      Reserved reserved) {
   block_header& h = t.header();
+  u32 const row = p.row;
   [[maybe_unused]] bool const is_demand = is_of_demand<Policy>(p);
   t.parts().selector.apply(t, p.walk);
   u32 n_evicted = 0;
@@ -246,7 +247,7 @@ WARMSET_HD WARMSET_APART void install(table_writer<Policy> const& t, plan_of<Pol
       evict<Policy>(t, load.slot, found, p.for_intent, p.model_tick, out);
       ++n_evicted;
     }
-    expert_record& record = t.expert(t.index_of(p.row, load.expert));
+    expert_record& record = t.expert(t.index_of(row, load.expert));
     u32 word = slot_word::of(slot_state::reserved);
     if constexpr (speculates<Policy>) {
       if (!is_demand) {
@@ -258,7 +259,7 @@ WARMSET_HD WARMSET_APART void install(table_writer<Policy> const& t, plan_of<Pol
     word |= (where & expert_word::pinned) != 0 ? slot_word::pinned : 0;
     record.where = where | (load.slot + 1);
     t.word(load.slot) = word;
-    t.owner(load.slot) = table_writer<Policy>::pack_owner(p.row, load.expert);
+    t.owner(load.slot) = table_writer<Policy>::pack_owner(row, load.expert);
     t.in_flight(n_in_flight + j) = load.slot;
     reserved(j, load, ++t.generation(load.slot));
   }
@@ -269,7 +270,7 @@ WARMSET_HD WARMSET_APART void install(table_writer<Policy> const& t, plan_of<Pol
   h.resident -= n_evicted;
   out.evicted[static_cast<u32>(p.for_intent)] += n_evicted;
   h.reserved += n_loads;
-  t.layer(p.row).held += n_loads;
+  t.layer(row).held += n_loads;
   // the plan's hint knows of the free slots it took, make_free of those that trims left
   h.free_hint = keeps_reserve<Policy> && p.n_trims != 0 ? min_of(h.free_hint, p.free_hint) : p.free_hint;
   out.issued[static_cast<u32>(p.for_intent)] += n_loads;
@@ -287,7 +288,7 @@ WARMSET_HD void carry_out_decisions(Group const& g, table_writer<Policy> const& 
   bool const is_demand = is_of_demand<Policy>(p);
   u32 const last_model_tick = h.model_tick;
   // with nothing in flight and nothing declined, what is no load is a hit
-  bool const only_hits_and_loads = h.in_flight == 0 && h.unused == 0 && p.n_declined == 0;
+  bool const only_hits_and_loads = h.in_flight == 0 && (!speculates<Policy> || h.unused == 0) && p.n_declined == 0;
 
   if constexpr (loads_side_by_side<Policy, Group, std::remove_cvref_t<Reserved>>) {
     if (p.n_loads != 0) {
@@ -320,7 +321,7 @@ WARMSET_HD void carry_out_decisions(Group const& g, table_writer<Policy> const& 
         out.issued[static_cast<u32>(intent::demand)] += p.n_loads;
       });
     }
-  } else if (p.n_loads != 0 || p.n_trims != 0) {
+  } else if (n_loads != 0 || (keeps_reserve<Policy> && p.n_trims != 0)) {
     g.leader([&] { install<Policy>(table, p, out, reserved); });
   }
 

@@ -168,7 +168,7 @@ WARMSET_HD void count_skipped(u32 n_experts, Id const* ids, u32 n_ids, plan_of<P
 /// Gives the entries of kind `kind` scratch slots, in waves of the free ones. Returns false where none is
 /// free: the plan is busy.
 template <class Policy, lane_group Group>
-WARMSET_HD bool assign_scratch(Group const& g, table_reader<Policy> const& t, access_kind kind,
+WARMSET_HD WARMSET_APART bool assign_scratch(Group const& g, table_reader<Policy> const& t, access_kind kind,
                                workspace_of<Policy>& w, plan_of<Policy>& p) {
   u32 const first = t.header().n_slots;
   u32 const width = min_of(t.header().n_scratch, Policy::max_experts);
@@ -193,7 +193,7 @@ WARMSET_HD bool assign_scratch(Group const& g, table_reader<Policy> const& t, ac
 
 /// Why the residents could not make way.
 template <class Policy, lane_group Group>
-WARMSET_HD no_victim_counts count_obstacles(Group const& g, table_reader<Policy> const& t) {
+WARMSET_HD WARMSET_APART no_victim_counts count_obstacles(Group const& g, table_reader<Policy> const& t) {
   auto const state_is = [&](u32 s, slot_state wanted) {
     return slot_word::state(t.word(s)) == wanted;
   };
@@ -395,6 +395,37 @@ inline constexpr bool takes_victims_at_once =
     !Group::is_single && requires { Policy::selector::is_by_key; } && !Policy::pool::spans_layers &&
     !compares_with_victim<Policy> && !keeps_reserve<Policy>;
 
+/// How many free slots were taken, and the slot below which none is free any more.
+struct free_slots {
+  u32 n;
+  u32 hint;
+};
+
+/// Collects the first `limit` free slots in index order, in w.source.
+template <class Policy, lane_group Group>
+WARMSET_HD WARMSET_APART free_slots take_free(Group const& g, table_reader<Policy> const& t, u32 limit,
+                                              workspace_of<Policy>& w) {
+  constexpr u32 chunk = 32;  // what lanes look at together
+  u32 const capacity = t.header().capacity;
+  u32 found = 0;
+  u32 hint = t.header().free_hint;
+  while (found < limit && hint < capacity) {
+    u32 const before = found;
+    u32 const room = limit - found;
+    u32 const base = hint;
+    u32 const here = g.append_in_order(
+        min_of(chunk, capacity - base), [&](u32 i) { return t.word(base + i) == 0; },
+        [&](u32 i, u32 at) {
+          if (at < room) {
+            w.source[before + at] = base + i;
+          }
+        });
+    found = before + min_of(here, room);
+    hint = here > room ? w.source[found - 1] + 1 : min_of(base + chunk, capacity);
+  }
+  return {found, hint};
+}
+
 /// How many misses have got a slot, and how many wanted one and were not refused.
 struct sources_found {
   u32 found;
@@ -433,24 +464,6 @@ WARMSET_HD sources_found find_sources(Group const& g, table_reader<Policy> const
       return !w.is_marked(table_reader<Policy>::expert_of(owner));
     }
   };
-  auto const take_free = [&](u32 limit) {
-    constexpr u32 chunk = 32;
-    limit = min_of(limit, n_free);
-    while (found < limit && hint < h.capacity) {
-      u32 const before = found;
-      u32 const room = limit - found;
-      u32 const base = hint;
-      u32 const here = g.append_in_order(
-          min_of(chunk, h.capacity - base), [&](u32 i) { return t.word(base + i) == 0; },
-          [&](u32 i, u32 at) {
-            if (at < room) {
-              w.source[before + at] = base + i;
-            }
-          });
-      found = before + min_of(here, room);
-      hint = here > room ? w.source[found - 1] + 1 : min_of(base + chunk, h.capacity);
-    }
-  };
   auto const take_spares = [&](u32 limit, bool after_their_step) {
     if (found >= limit || h.unused == 0) {
       return;
@@ -486,7 +499,9 @@ WARMSET_HD sources_found find_sources(Group const& g, table_reader<Policy> const
   };
 
   if (n_free != 0) {
-    take_free(roomy);
+    free_slots const taken = take_free<Policy>(g, t, min_of(roomy, n_free), w);
+    found = taken.n;
+    hint = taken.hint;
   }
   if constexpr (speculates<Policy>) {
     take_spares(roomy, true);
