@@ -619,7 +619,7 @@ class cache {
   step_view step_inside(entry const& inside, Ids const& ids, step_facts const& facts) noexcept {
     step_view const decided = plan_inside(inside, ids, facts);
     if (decided.kind == plan_kind::step) {
-      carry_out_inside();  // nothing came between: there is nothing to check
+      carry_out_inside(inside.index, facts.in_phase);  // nothing came between: there is nothing to check
     } else if (planned_layer_ != no_layer) {
       record_uncommitted<Policy>(plan_, observer_.record(planned_layer_, facts.in_phase));
       remember_step(planned_layer_, places_[planned_layer_].pool, facts.in_phase);
@@ -640,7 +640,7 @@ class cache {
       last_step_.layer = no_layer - 1;  // the layer after it has nothing to follow
       return {plan_kind::refused, inside.may.why, 0, {}, {}, {}, {}, {}};
     }
-    place const& at = places_[index];
+    place const at = places_[index];
     if constexpr (changes_hands) {
       planned_epoch_ = epoch_of(at.pool);
     }
@@ -668,15 +668,13 @@ class cache {
   status commit_inside() noexcept {
     status const result = may_commit<Policy>(one_lane{}, pools_[places_[planned_layer_].pool].view(), plan_);
     if (result) {
-      carry_out_inside();
+      carry_out_inside(planned_layer_, plan_.in_phase);
     }
     return result;
   }
-  void carry_out_inside() noexcept {
-    u32 const index = planned_layer_;
+  void carry_out_inside(u32 index, phase p) noexcept {
     u32 const pool = places_[index].pool;
     layer_id const layer = places_[index].layer;
-    phase const p = plan_.in_phase;
     u32 const n_loads = plan_.n_loads;
     transfer_order* const orders = orders_.data();
     outcome& out = observer_.record(index, p);

@@ -47,25 +47,32 @@ WARMSET_HD bool any_repeats(Group const& g, u32 n, Key&& key) {
   }
 }
 
-/// Judges entry i against residency at the start of the step; false = the expert is absent, and how it is served is
-/// still open.
-///
-/// @param all_plain  whether every expert that has a slot is a plain resident, so that its word need not be read
+/// Finds the slot of entry i, which is then a hit as far as is known; false = the expert is absent, and how it is served
+/// is still open.
 template <class Policy>
-WARMSET_HD bool find_slot(table_reader<Policy> const& t, u32 index, u32 i, bool all_plain, plan_of<Policy>& p) {
+WARMSET_HD bool find_slot(table_reader<Policy> const& t, u32 index, u32 i, plan_of<Policy>& p) {
   u32 const where = t.expert(index).where & expert_word::slot_mask;
   p.slot[i] = where - 1;
   p.how[i] = access_kind::hit;
-  if (!all_plain && where != 0) {
-    u32 const word = t.word(where - 1);
-    if (slot_word::state(word) != slot_state::resident) {
-      p.how[i] = access_kind::late;
-    } else if (speculates<Policy> && (word & slot_word::unused) != 0) {
-      p.how[i] = access_kind::first_use;
-    }
-  }
   return where != 0;
 }
+
+/// Judges entry i against the state of its slot at the start of the step, if it has one.
+template <class Policy>
+WARMSET_HD void judge_slot(table_reader<Policy> const& t, u32 i, plan_of<Policy>& p) {
+  if (p.slot[i] == no_slot.value) {
+    return;
+  }
+  u32 const word = t.word(p.slot[i]);
+  if (slot_word::state(word) != slot_state::resident) {
+    p.how[i] = access_kind::late;
+  } else if (speculates<Policy> && (word & slot_word::unused) != 0) {
+    p.how[i] = access_kind::first_use;
+  }
+}
+
+/// Whether every expert that has a slot is a resident that was demanded, so that judge_slot would tell nothing.
+WARMSET_HD bool all_plain(block_header const& h) noexcept { return (h.reserved | h.unused) == 0; }
 
 /// What the ids come to.
 struct looked_up {
@@ -76,8 +83,7 @@ struct looked_up {
 /// look_up of any ids: padding, such as are out of range, and repetitions.
 template <class Policy, lane_group Group, class Id>
 WARMSET_HD WARMSET_APART looked_up look_up_any(Group const& g, table_reader<Policy> const& t, u32 row, Id const* ids,
-                                               u32 n_ids, bool all_plain, workspace_of<Policy>& w,
-                                               plan_of<Policy>& p) {
+                                               u32 n_ids, workspace_of<Policy>& w, plan_of<Policy>& p) {
   u32 const n_experts = t.layer(row).n_experts;
   auto const valid = [=](u32 i) { return static_cast<u32>(ids[i]) < n_experts; };
   g.leader([&] {
@@ -94,9 +100,10 @@ WARMSET_HD WARMSET_APART looked_up look_up_any(Group const& g, table_reader<Poli
       [&](u32 i, u32 at) { p.expert[at] = static_cast<u32>(ids[i]); });
   g.leader([&] { p.n = distinct; });
   u32 const n = p.n;
-  return {n, g.append_in_order(
-                 n, [&](u32 i) { return !find_slot<Policy>(t, t.index_of(row, p.expert[i]), i, all_plain, p); },
-                 [&](u32 i, u32 at) { w.miss[at] = miss_word::of(p.expert[i], i); })};
+  u32 const misses = g.append_in_order(
+      n, [&](u32 i) { return !find_slot<Policy>(t, t.index_of(row, p.expert[i]), i, p); },
+      [&](u32 i, u32 at) { w.miss[at] = miss_word::of(p.expert[i], i); });
+  return {n, misses};
 }
 
 /// Finds the distinct valid ids of the row in the order of their last occurrence, marks and judges them,
@@ -106,30 +113,30 @@ WARMSET_HD looked_up look_up(Group const& g, table_reader<Policy> const& t, u32 
                              u32 n_ids, workspace_of<Policy>& w, plan_of<Policy>& p) {
   static_assert(sizeof(Id) <= sizeof(u32), "routed ids have at most 32 bits");
   u32 const n_experts = t.layer(row).n_experts;
-  bool const all_plain = (t.header().reserved | t.header().unused) == 0;
   // Nearly every step names distinct valid experts, and is judged in passing.
   constexpr u32 likely_distinct = Group::is_single ? 64 : 32;
   bool const is_likely = n_ids <= likely_distinct && n_ids <= n_experts;
   if constexpr (Group::is_single) {
     w.unmark_all();
     u32 const stamp = w.stamp;
-    u32 const n_likely = is_likely ? n_ids : 0;
-    u32 distinct = 0;
-    u32 misses = 0;
-    for (; distinct < n_likely; ++distinct) {
-      u32 const id = static_cast<u32>(ids[distinct]);  // negative ids become large
+    u64 const n_likely = is_likely ? n_ids : 0;
+    u64 i = 0;
+    u64 misses = 0;
+    for (; i < n_likely; ++i) {
+      u32 const id = static_cast<u32>(ids[i]);  // negative ids become large
       if (id >= n_experts || w.seen[id] == stamp) {
         break;
       }
       w.seen[id] = stamp;
-      p.expert[distinct] = id;
+      p.expert[i] = id;
       // without a branch on what nobody can foretell: the next one writes over what is no miss
-      w.miss[misses] = miss_word::of(id, distinct);
-      misses += find_slot<Policy>(t, t.index_of(row, id), distinct, all_plain, p) ? 0 : 1;
+      w.miss[misses] = miss_word::of(id, static_cast<u32>(i));
+      misses += find_slot<Policy>(t, t.index_of(row, id), static_cast<u32>(i), p) ? 0 : 1;
     }
+    u32 const distinct = static_cast<u32>(i);
     p.n = distinct;
     if (distinct == n_ids) {
-      return {distinct, misses};
+      return {distinct, static_cast<u32>(misses)};
     }
   } else {
     bool const is_distinct = is_likely &&
@@ -146,12 +153,12 @@ WARMSET_HD looked_up look_up(Group const& g, table_reader<Policy> const& t, u32 
                            u32 const id = static_cast<u32>(ids[i]);
                            w.mark(id);
                            p.expert[i] = id;
-                           return !find_slot<Policy>(t, t.index_of(row, id), i, all_plain, p);
+                           return !find_slot<Policy>(t, t.index_of(row, id), i, p);
                          },
                          [&](u32 i, u32 at) { w.miss[at] = miss_word::of(p.expert[i], i); })};
     }
   }
-  return look_up_any<Policy>(g, t, row, ids, n_ids, all_plain, w, p);
+  return look_up_any<Policy>(g, t, row, ids, n_ids, w, p);
 }
 
 /// Counts the ids that named no further expert. One lane.
@@ -707,6 +714,9 @@ WARMSET_HD void plan_demand(Group const& g, table_reader<Policy> const& t, step_
   detail::looked_up const found = detail::look_up<Policy>(g, t, in.row, ids, n_ids, w, p);
   u32 const n = found.distinct;
   u32 const n_misses = found.misses;
+  if (!detail::all_plain(h)) {
+    g.for_each(n, [&](u32 i) { detail::judge_slot<Policy>(t, i, p); });
+  }
   if (n != n_ids) {
     g.leader([&] { detail::count_skipped<Policy>(t.layer(in.row).n_experts, ids, n_ids, p); });
   }
