@@ -217,7 +217,7 @@ class candidate_view {
     }
   }
 
-  table_reader<Policy> table_;  // a copy: a scan keeps its pointers in registers
+  table_reader<Policy> const& table_;
   clocks now_;
   u32 row_;
   i32 const* keys_;
