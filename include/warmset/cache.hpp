@@ -158,7 +158,7 @@ class cache {
   template <id_range Ids>
   step_view plan(layer_id layer, Ids const& ids, step_facts const& facts) noexcept {
     entry const inside = enter(layer, gate::purpose::demand);
-    step_view const decided = plan_inside(inside, ids, facts);
+    step_view const decided = inside ? plan_inside(workplace_of(inside.index), ids, facts) : turned_away(inside);
     leave(inside);
     return decided;
   }
@@ -615,32 +615,51 @@ class cache {
   }
   /// The epoch's word in a pool's table: not to be read before the gate has let in.
   u32 const& epoch_of(u32 pool) const noexcept { return pools_[pool].view().header().epoch; }
+  /// What an operation that is inside works on.
+  struct workplace {
+    u32 index;  ///< of the layer
+    place at;
+    table_writer<Policy> const& view;  ///< of the pool
+  };
+  workplace workplace_of(u32 index) noexcept {
+    place const& at = places_[index];
+    return {index, at, pools_[at.pool].view()};
+  }
+
+  /// The answer to a step that may not enter.
+  step_view turned_away(entry const& outside) noexcept {
+    planned_layer_ = no_layer;
+    started_wave_ = u32_max;
+    if (outside.index == no_layer) {
+      return {plan_kind::empty, reason::unknown_layer, 0, {}, {}, {}, {}, {}};
+    }
+    last_step_.layer = no_layer - 1;  // the layer after it has nothing to follow
+    return {plan_kind::refused, outside.may.why, 0, {}, {}, {}, {}, {}};
+  }
+
   template <id_range Ids>
   step_view step_inside(entry const& inside, Ids const& ids, step_facts const& facts) noexcept {
-    step_view const decided = plan_inside(inside, ids, facts);
+    if (!inside) {
+      return turned_away(inside);
+    }
+    workplace const here = workplace_of(inside.index);
+    step_view const decided = plan_inside(here, ids, facts);
     if (decided.kind == plan_kind::step) {
-      carry_out_inside(inside.index, facts.in_phase);  // nothing came between: there is nothing to check
+      carry_out_inside(here, facts.in_phase);  // nothing came between: there is nothing to check
     } else if (planned_layer_ != no_layer) {
-      record_uncommitted<Policy>(plan_, observer_.record(planned_layer_, facts.in_phase));
-      remember_step(planned_layer_, places_[planned_layer_].pool, facts.in_phase);
-      finish(planned_layer_, facts.in_phase);
+      record_uncommitted<Policy>(plan_, observer_.record(here.index, facts.in_phase));
+      remember_step(here, facts.in_phase);
+      finish(here.index, facts.in_phase);
     }
     return decided;
   }
 
   template <id_range Ids>
-  step_view plan_inside(entry const& inside, Ids const& ids, step_facts const& facts) noexcept {
-    u32 const index = inside.index;
-    planned_layer_ = inside ? index : no_layer;
+  step_view plan_inside(workplace const& here, Ids const& ids, step_facts const& facts) noexcept {
+    u32 const index = here.index;
+    place const& at = here.at;
+    planned_layer_ = index;
     started_wave_ = u32_max;
-    if (index == no_layer) {
-      return {plan_kind::empty, reason::unknown_layer, 0, {}, {}, {}, {}, {}};
-    }
-    if (!inside) {
-      last_step_.layer = no_layer - 1;  // the layer after it has nothing to follow
-      return {plan_kind::refused, inside.may.why, 0, {}, {}, {}, {}, {}};
-    }
-    place const at = places_[index];
     if constexpr (changes_hands) {
       planned_epoch_ = epoch_of(at.pool);
     }
@@ -659,37 +678,35 @@ class cache {
       }
     }
     settle_pool(at.pool, index, facts.in_phase);
-    plan_demand<Policy>(one_lane{}, pools_[at.pool].view(), in, ids.data(), static_cast<u32>(ids.size()),
+    plan_demand<Policy>(one_lane{}, here.view, in, ids.data(), static_cast<u32>(ids.size()),
                         workspace_, plan_);
     return view_of_plan();
   }
 
   /// Carries out the plan of the operation that is inside, where the table is still what it was made of.
   status commit_inside() noexcept {
-    status const result = may_commit<Policy>(one_lane{}, pools_[places_[planned_layer_].pool].view(), plan_);
+    workplace const here = workplace_of(planned_layer_);
+    status const result = may_commit<Policy>(one_lane{}, here.view, plan_);
     if (result) {
-      carry_out_inside(planned_layer_, plan_.in_phase);
+      carry_out_inside(here, plan_.in_phase);
     }
     return result;
   }
-  void carry_out_inside(u32 index, phase p) noexcept {
-    u32 const pool = places_[index].pool;
-    layer_id const layer = places_[index].layer;
+  void carry_out_inside(workplace const& here, phase p) noexcept {
     u32 const n_loads = plan_.n_loads;
     transfer_order* const orders = orders_.data();
-    outcome& out = observer_.record(index, p);
-    carry_out<Policy>(one_lane{}, pools_[pool].view(), plan_, out,
-                      [orders, layer](u32 j, planned_load load, u32 generation) {
+    carry_out<Policy>(one_lane{}, here.view, plan_, observer_.record(here.index, p),
+                      [orders, layer = here.at.layer](u32 j, planned_load load, u32 generation) {
                         orders[j] = {slot_id{load.slot}, {layer, expert_id{load.expert}}, generation};
                       });
     if (is_of_demand<Policy>(plan_)) {
       model_tick_ += plan_.n;
-      remember_step(index, pool, p);
+      remember_step(here, p);
     }
     if (n_loads != 0) {
-      backend_.start(pool, {orders, n_loads});
+      backend_.start(here.at.pool, {orders, n_loads});
     }
-    finish(index, p);
+    finish(here.index, p);
   }
 
   /// Counts a batch of hints that nobody may issue.
@@ -759,10 +776,10 @@ class cache {
   }
 
   /// Keeps a step's phase, for what its transfers come to, and its set, for the next layer's contextual score.
-  void remember_step(u32 index, u32 pool, phase p) noexcept {
-    last_phase_[pool] = p;
+  void remember_step(workplace const& here, phase p) noexcept {
+    last_phase_[here.at.pool] = p;
     if constexpr (keeps_last_step) {
-      last_step_.layer = index;
+      last_step_.layer = here.index;
       last_step_.n = plan_.n;
       for (u32 i = 0; i < plan_.n; ++i) {
         last_step_.experts[i] = plan_.expert[i];

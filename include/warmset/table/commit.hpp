@@ -89,16 +89,21 @@ WARMSET_HD WARMSET_APART void rebase(Group const& g, table_writer<Policy> const&
 
 inline constexpr u32 rebase_bits = 30;  ///< a clock is rebased each time that it passes a multiple of 2^30
 
-/// Adds what find_distinct counted.
+/// Adds the ids that named no further expert.
 template <class Policy>
-WARMSET_HD void record_ids(plan_of<Policy> const& p, outcome& out) {
-  out.demanded += p.n;
-  if ((p.sentinels | p.out_of_range | p.duplicates) == 0) {
-    return;
-  }
+WARMSET_HD WARMSET_APART void record_skipped(plan_of<Policy> const& p, outcome& out) {
   out.skipped_ids[static_cast<u32>(reason::sentinel)] += p.sentinels;
   out.skipped_ids[static_cast<u32>(reason::out_of_range)] += p.out_of_range;
   out.skipped_ids[static_cast<u32>(reason::duplicate)] += p.duplicates;
+}
+
+/// Adds the ids of a step.
+template <class Policy>
+WARMSET_HD void record_ids(plan_of<Policy> const& p, outcome& out) {
+  out.demanded += p.n;
+  if ((p.sentinels | p.out_of_range | p.duplicates) != 0) {
+    record_skipped<Policy>(p, out);
+  }
 }
 
 /// What a contextual score sees of the experts after a step's touches: `n` ticks ago it had not begun.

@@ -606,8 +606,11 @@ WARMSET_HD WARMSET_APART void plan_overflow(Group const& g, table_reader<Policy>
 /// make way.
 template <class Policy, lane_group Group>
 WARMSET_HD WARMSET_APART void serve_misses(Group const& g, table_reader<Policy> const& t, step_input const& in,
-                                           u32 n_misses, u32 promoted, i32 const* keys, workspace_of<Policy>& w,
-                                           plan_of<Policy>& p) {
+                                           u32 n_misses, u32 promoted, workspace_of<Policy>& w, plan_of<Policy>& p) {
+  i32 const* keys = nullptr;
+  if constexpr (contextual_score<typename Policy::score>) {
+    keys = p.key;
+  }
   candidate_view<Policy> const candidates{t, in.model_tick, in.row, keys};
   u32 admitted = n_misses;
   if constexpr (Policy::admission::may_decline) {
@@ -730,10 +733,8 @@ WARMSET_HD void plan_demand(Group const& g, table_reader<Policy> const& t, step_
     return;
   }
   g.leader([&] { p.kind = plan_kind::step; });
-  i32 const* keys = nullptr;
   if constexpr (contextual_score<typename Policy::score>) {
     detail::make_keys<Policy>(g, t, in, w, p);
-    keys = p.key;
   }
 
   u32 promoted = 0;
@@ -747,7 +748,7 @@ WARMSET_HD void plan_demand(Group const& g, table_reader<Policy> const& t, step_
     return;
   }
 
-  detail::serve_misses<Policy>(g, t, in, n_misses, promoted, keys, w, p);
+  detail::serve_misses<Policy>(g, t, in, n_misses, promoted, w, p);
 }
 
 }  // namespace warmset::inline v0
