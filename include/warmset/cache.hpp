@@ -578,7 +578,7 @@ class cache {
   /// First act of every operation: who may, on the table as it is; and what has arrived.
   entry enter(layer_id layer, gate::purpose what) noexcept {
     u32 const index = index_of(layer);
-    if (index == no_layer) {
+    if (index == no_layer) [[unlikely]] {
       backend_.poll();
       return {index, {reason::unknown_layer}};
     }
@@ -639,12 +639,12 @@ class cache {
 
   template <id_range Ids>
   step_view step_inside(entry const& inside, Ids const& ids, step_facts const& facts) noexcept {
-    if (!inside) {
+    if (!inside) [[unlikely]] {
       return turned_away(inside);
     }
     workplace const here = workplace_of(inside.index);
     step_view const decided = plan_inside(here, ids, facts);
-    if (decided.kind == plan_kind::step) {
+    if (decided.kind == plan_kind::step) [[likely]] {
       carry_out_inside(here, facts.in_phase);  // nothing came between: there is nothing to check
     } else if (planned_layer_ != no_layer) {
       record_uncommitted<Policy>(plan_, observer_.record(here.index, facts.in_phase));
@@ -749,7 +749,7 @@ class cache {
     return static_cast<u32>(&view.scratch_word(i) - scratch_.data());
   }
   void settle_scratch() noexcept {
-    if (scratch_flights_.running() != 0) {
+    if (scratch_flights_.running() != 0) [[unlikely]] {
       take_in_scratch();
     }
   }

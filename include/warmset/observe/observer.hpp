@@ -56,7 +56,7 @@ class counting {
 
   void close(u32 layer_index, phase p) noexcept {
     cell& c = at(layer_index, p);
-    if (++c.operations == fold_period) {
+    if (++c.operations == fold_period) [[unlikely]] {
       fold_cell(layer_index, c);
     }
   }

@@ -101,7 +101,7 @@ WARMSET_HD WARMSET_APART void record_skipped(plan_of<Policy> const& p, outcome& 
 template <class Policy>
 WARMSET_HD void record_ids(plan_of<Policy> const& p, outcome& out) {
   out.demanded += p.n;
-  if ((p.sentinels | p.out_of_range | p.duplicates) != 0) {
+  if ((p.sentinels | p.out_of_range | p.duplicates) != 0) [[unlikely]] {
     record_skipped<Policy>(p, out);
   }
 }
@@ -209,7 +209,7 @@ WARMSET_HD void advance(table_writer<Policy> const& t, u32 row, clocks before, u
 template <class Policy, lane_group Group>
 WARMSET_HD void rebase_if_due(Group const& g, table_writer<Policy> const& t, clocks before, u32 last_model_tick, u32 n) {
   u32 const passed = (before.tick ^ (before.tick + n)) | (last_model_tick ^ (before.model_tick + n));
-  if (passed >> rebase_bits != 0) {
+  if (passed >> rebase_bits != 0) [[unlikely]] {
     rebase<Policy>(g, t);
   }
 }
@@ -343,7 +343,7 @@ WARMSET_HD void carry_out_decisions(Group const& g, table_writer<Policy> const& 
       u32 const index = t.index_of(p.row, p.expert[i]);
       touch<Policy>(t, index, t.expert(index), t.score_of(index), i, before, installs);
     };
-    if (only_hits_and_loads) {
+    if (only_hits_and_loads) [[likely]] {
       if constexpr (selector_listens<Policy>) {
         g.for_each_then_leader(n, touch_one, [&](u32 i) { t.parts().selector.on_touch(t, p.slot[i]); });
       } else {
@@ -373,7 +373,7 @@ WARMSET_HD void carry_out_decisions(Group const& g, table_writer<Policy> const& 
         out[access_kind::hit] += n - n_loads;
         out[access_kind::load] += n_loads;
       }
-      if (h.pinned != 0) {
+      if (h.pinned != 0) [[unlikely]] {
         for (u32 i = 0; i < n; ++i) {
           out.pinned_hits +=
               p.how[i] == access_kind::hit && (t.word(p.slot[i]) & slot_word::pinned) != 0 ? 1 : 0;

@@ -115,7 +115,7 @@ struct basic_workspace {
 
   /// Unmarks all experts. One lane; O(1), and once in 2^32 calls O(MaxExperts).
   WARMSET_HD void unmark_all() noexcept {
-    if (++stamp == 0) {
+    if (++stamp == 0) [[unlikely]] {
       for (u32& s : seen) {
         s = 0;
       }

@@ -135,7 +135,7 @@ WARMSET_HD looked_up look_up(Group const& g, table_reader<Policy> const& t, u32 
     }
     u32 const distinct = static_cast<u32>(i);
     p.n = distinct;
-    if (distinct == n_ids) {
+    if (distinct == n_ids) [[likely]] {
       return {distinct, static_cast<u32>(misses)};
     }
   } else {
@@ -717,18 +717,18 @@ WARMSET_HD void plan_demand(Group const& g, table_reader<Policy> const& t, step_
   detail::looked_up const found = detail::look_up<Policy>(g, t, in.row, ids, n_ids, w, p);
   u32 const n = found.distinct;
   u32 const n_misses = found.misses;
-  if (!detail::all_plain(h)) {
+  if (!detail::all_plain(h)) [[unlikely]] {
     g.for_each(n, [&](u32 i) { detail::judge_slot<Policy>(t, i, p); });
   }
-  if (n != n_ids) {
+  if (n != n_ids) [[unlikely]] {
     g.leader([&] { detail::count_skipped<Policy>(t.layer(in.row).n_experts, ids, n_ids, p); });
   }
-  if (n == 0) {
+  if (n == 0) [[unlikely]] {
     g.leader([&] { p.kind = plan_kind::empty; });
     return;
   }
 
-  if (n > t.usable()) {
+  if (n > t.usable()) [[unlikely]] {
     detail::plan_overflow<Policy>(g, t, n_misses, w, p);
     return;
   }

@@ -150,7 +150,7 @@ WARMSET_HD void settle(Group const& g, table_writer<Policy> const& t, u32 const*
     h.reserved -= plain;
     h.resident += plain;
     out.arrived[static_cast<u32>(intent::demand)] += plain;
-    if (plain == n) {
+    if (plain == n) [[likely]] {
       h.in_flight = 0;
       ++h.version;
     } else {
