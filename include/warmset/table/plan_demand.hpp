@@ -106,7 +106,7 @@ WARMSET_HD WARMSET_APART looked_up look_up_any(Group const& g, table_reader<Poli
   return {n, misses};
 }
 
-/// Finds the distinct valid ids of the row in the order of their last occurrence, marks and judges them,
+/// Finds the distinct valid ids of the row in the order of their last occurrence and where they are, marks them,
 /// and lists the absent ones in w.miss.
 template <class Policy, lane_group Group, class Id>
 WARMSET_HD looked_up look_up(Group const& g, table_reader<Policy> const& t, u32 row, Id const* ids,
