@@ -158,7 +158,7 @@ class cache {
   template <id_range Ids>
   step_view plan(layer_id layer, Ids const& ids, step_facts const& facts) noexcept {
     entry const inside = enter(layer, gate::purpose::demand);
-    step_view const decided = plan_inside(inside, ids, facts);
+    step_view const decided = inside ? plan_inside(workplace_of(inside.index), ids, facts) : turned_away(inside);
     leave(inside);
     return decided;
   }
@@ -578,7 +578,7 @@ class cache {
   /// First act of every operation: who may, on the table as it is; and what has arrived.
   entry enter(layer_id layer, gate::purpose what) noexcept {
     u32 const index = index_of(layer);
-    if (index == no_layer) {
+    if (index == no_layer) [[unlikely]] {
       backend_.poll();
       return {index, {reason::unknown_layer}};
     }
@@ -615,32 +615,51 @@ class cache {
   }
   /// The epoch's word in a pool's table: not to be read before the gate has let in.
   u32 const& epoch_of(u32 pool) const noexcept { return pools_[pool].view().header().epoch; }
+  /// What an operation that is inside works on.
+  struct workplace {
+    u32 index;  ///< of the layer
+    place at;
+    table_writer<Policy> const& view;  ///< of the pool
+  };
+  workplace workplace_of(u32 index) noexcept {
+    place const& at = places_[index];
+    return {index, at, pools_[at.pool].view()};
+  }
+
+  /// The answer to a step that may not enter.
+  step_view turned_away(entry const& outside) noexcept {
+    planned_layer_ = no_layer;
+    started_wave_ = u32_max;
+    if (outside.index == no_layer) {
+      return {plan_kind::empty, reason::unknown_layer, 0, {}, {}, {}, {}, {}};
+    }
+    last_step_.layer = no_layer - 1;  // the layer after it has nothing to follow
+    return {plan_kind::refused, outside.may.why, 0, {}, {}, {}, {}, {}};
+  }
+
   template <id_range Ids>
   step_view step_inside(entry const& inside, Ids const& ids, step_facts const& facts) noexcept {
-    step_view const decided = plan_inside(inside, ids, facts);
-    if (decided.kind == plan_kind::step) {
-      (void)commit_inside();
+    if (!inside) [[unlikely]] {
+      return turned_away(inside);
+    }
+    workplace const here = workplace_of(inside.index);
+    step_view const decided = plan_inside(here, ids, facts);
+    if (decided.kind == plan_kind::step) [[likely]] {
+      carry_out_inside(here, facts.in_phase);  // nothing came between: there is nothing to check
     } else if (planned_layer_ != no_layer) {
-      record_uncommitted<Policy>(plan_, observer_.record(planned_layer_, facts.in_phase));
-      remember_step();
-      finish(facts.in_phase);
+      record_uncommitted<Policy>(plan_, observer_.record(here.index, facts.in_phase));
+      remember_step(here, facts.in_phase);
+      finish(here.index, facts.in_phase);
     }
     return decided;
   }
 
   template <id_range Ids>
-  step_view plan_inside(entry const& inside, Ids const& ids, step_facts const& facts) noexcept {
-    u32 const index = inside.index;
-    planned_layer_ = inside ? index : no_layer;
+  step_view plan_inside(workplace const& here, Ids const& ids, step_facts const& facts) noexcept {
+    u32 const index = here.index;
+    place const& at = here.at;
+    planned_layer_ = index;
     started_wave_ = u32_max;
-    if (index == no_layer) {
-      return {plan_kind::empty, reason::unknown_layer, 0, {}, {}, {}, {}, {}};
-    }
-    if (!inside) {
-      last_step_.layer = no_layer - 1;  // the layer after it has nothing to follow
-      return {plan_kind::refused, inside.may.why, 0, {}, {}, {}, {}, {}};
-    }
-    place const& at = places_[index];
     if constexpr (changes_hands) {
       planned_epoch_ = epoch_of(at.pool);
     }
@@ -659,29 +678,35 @@ class cache {
       }
     }
     settle_pool(at.pool, index, facts.in_phase);
-    plan_demand<Policy>(one_lane{}, pools_[at.pool].view(), in, ids.data(), static_cast<u32>(ids.size()),
+    plan_demand<Policy>(one_lane{}, here.view, in, ids.data(), static_cast<u32>(ids.size()),
                         workspace_, plan_);
     return view_of_plan();
   }
 
-  /// Carries out the plan of the operation that is inside.
+  /// Carries out the plan of the operation that is inside, where the table is still what it was made of.
   status commit_inside() noexcept {
-    place const& at = places_[planned_layer_];
-    transfer_order* const orders = orders_.data();
-    status const result = warmset::commit<Policy>(
-        one_lane{}, pools_[at.pool].view(), plan_, observer_.record(planned_layer_, plan_.in_phase),
-        [&](u32 j, planned_load load, u32 generation) {
-          orders[j] = {slot_id{load.slot}, {at.layer, expert_id{load.expert}}, generation};
-        });
+    workplace const here = workplace_of(planned_layer_);
+    status const result = may_commit<Policy>(one_lane{}, here.view, plan_);
     if (result) {
-      model_tick_ += plan_.for_intent == intent::demand ? plan_.n : 0;
-      remember_step();
-      if (plan_.n_loads != 0) {
-        backend_.start(at.pool, {orders, plan_.n_loads});
-      }
-      finish(plan_.in_phase);
+      carry_out_inside(here, plan_.in_phase);
     }
     return result;
+  }
+  void carry_out_inside(workplace const& here, phase p) noexcept {
+    u32 const n_loads = plan_.n_loads;
+    transfer_order* const orders = orders_.data();
+    carry_out<Policy>(one_lane{}, here.view, plan_, observer_.record(here.index, p),
+                      [orders, layer = here.at.layer](u32 j, planned_load load, u32 generation) {
+                        orders[j] = {slot_id{load.slot}, {layer, expert_id{load.expert}}, generation};
+                      });
+    if (is_of_demand<Policy>(plan_)) {
+      model_tick_ += plan_.n;
+      remember_step(here, p);
+    }
+    if (n_loads != 0) {
+      backend_.start(here.at.pool, {orders, n_loads});
+    }
+    finish(here.index, p);
   }
 
   /// Counts a batch of hints that nobody may issue.
@@ -724,9 +749,11 @@ class cache {
     return static_cast<u32>(&view.scratch_word(i) - scratch_.data());
   }
   void settle_scratch() noexcept {
-    if (scratch_flights_.running() == 0) {
-      return;
+    if (scratch_flights_.running() != 0) [[unlikely]] {
+      take_in_scratch();
     }
+  }
+  WARMSET_APART void take_in_scratch() noexcept {
     scratch_flights_.take_in([this](u32 pool) { return backend_.arrivals(pool); },
                              [this](auto const& flight, transfer how) {
                                outcome& out = observer_.record(flight.layer_index, flight.in_phase);
@@ -749,13 +776,10 @@ class cache {
   }
 
   /// Keeps a step's phase, for what its transfers come to, and its set, for the next layer's contextual score.
-  void remember_step() noexcept {
-    if (plan_.for_intent != intent::demand) {
-      return;
-    }
-    last_phase_[places_[planned_layer_].pool] = plan_.in_phase;
+  void remember_step(workplace const& here, phase p) noexcept {
+    last_phase_[here.at.pool] = p;
     if constexpr (keeps_last_step) {
-      last_step_.layer = planned_layer_;
+      last_step_.layer = here.index;
       last_step_.n = plan_.n;
       for (u32 i = 0; i < plan_.n; ++i) {
         last_step_.experts[i] = plan_.expert[i];
@@ -763,11 +787,11 @@ class cache {
     }
   }
 
-  void finish(phase p) noexcept {
-    if constexpr (requires { observer_.on_plan(planned_layer_, plan_); }) {
-      observer_.on_plan(planned_layer_, plan_);
+  void finish(u32 index, phase p) noexcept {
+    if constexpr (requires { observer_.on_plan(index, plan_); }) {
+      observer_.on_plan(index, plan_);
     }
-    observer_.close(planned_layer_, p);
+    observer_.close(index, p);
   }
 
   void end_lease(u32 pool, array_view<u32 const> slots, phase p) noexcept {

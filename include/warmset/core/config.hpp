@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Version, ABI namespace, the host-device macro and the assertion hook. Everything else includes this.
+/// Version, ABI namespace, the function macros and the assertion hook. Everything else includes this.
 ///
 /// All names live in `warmset::v0`, an inline namespace, so that two versions can be linked into one
 /// program. Override WARMSET_ASSERT before the first include to route failed preconditions elsewhere.
@@ -15,6 +15,14 @@
 #define WARMSET_HD __host__ __device__ inline
 #else
 #define WARMSET_HD inline
+#endif
+
+/// Marks a function that stays a call on the host, since most runs of its caller do without it: what they do keeps the
+/// registers. On a device it is inlined as any other.
+#if defined(__GNUC__) && !defined(__CUDACC__)
+#define WARMSET_APART __attribute__((noinline))
+#else
+#define WARMSET_APART
 #endif
 
 #if !defined(WARMSET_ASSERT)

@@ -229,7 +229,7 @@ WARMSET_HD void step_on_device(Group const& g, pool_view<Policy> const& v, devic
                                                       : step_fault::busy);
     });
   } else if (decided) {
-    (void)warmset::detail::commit_decisions<Policy>(g, t, p, v.counts(in.in_phase), detail::list_for_gather<Policy>{v, in.row});
+    warmset::detail::carry_out_decisions<Policy>(g, t, p, v.counts(in.in_phase), detail::list_for_gather<Policy>{v, in.row});
     u32 const n_declined = g.append_in_order(
         p.n_declined == 0 || v.reads_host ? 0 : p.n, [&](u32 i) { return p.how[i] == access_kind::declined; },
         [&](u32 i, u32 at) { v.queue->order[p.n_loads + at] = {in.row, p.expert[i], p.slot[i], 0}; });
@@ -290,8 +290,8 @@ WARMSET_HD void hints_on_device(Group const& g, pool_view<Policy> const& v, hint
   plan_speculative<Policy>(g, reader,
                            {in.row, reader.layer(in.row).step + 1, most, reader.header().model_tick, in.in_phase}, ids,
                            n_ids, w, p);
-  (void)warmset::detail::commit_decisions<Policy>(g, t, p, v.counts(in.in_phase), detail::list_for_gather<Policy>{v, in.row});
-  g.leader([&] { v.queue->n = p.n_loads; });
+  status const committed = commit<Policy>(g, t, p, v.counts(in.in_phase), detail::list_for_gather<Policy>{v, in.row});
+  g.leader([&] { v.queue->n = committed ? p.n_loads : 0; });
   g.for_each(v.queue->n, [&](u32 j) { v.queue->left[j] = v.n_pieces; });
 }
 

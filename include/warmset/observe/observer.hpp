@@ -56,7 +56,7 @@ class counting {
 
   void close(u32 layer_index, phase p) noexcept {
     cell& c = at(layer_index, p);
-    if (++c.operations == fold_period) {
+    if (++c.operations == fold_period) [[unlikely]] {
       fold_cell(layer_index, c);
     }
   }
@@ -97,7 +97,7 @@ class counting {
   cell& at(u32 layer_index, phase p) noexcept {
     return cells_[layer_index * n_phases + static_cast<u32>(p)];
   }
-  void fold_cell(u32 layer_index, cell& c) noexcept {
+  WARMSET_APART void fold_cell(u32 layer_index, cell& c) noexcept {
     fold(c.pending, sizes_[layer_index].expert_bytes, sizes_[layer_index].banks, c.sum);
     c.pending = {};
     c.operations = 0;

@@ -66,7 +66,7 @@ WARMSET_HD void evict(table_writer<Policy> const& t, u32 slot, u32 word, intent 
 
 /// Before the 32-bit clocks can wrap past an old stamp, ages are brought down to half the range.
 template <class Policy, lane_group Group>
-WARMSET_HD void rebase(Group const& g, table_writer<Policy> const& t) {
+WARMSET_HD WARMSET_APART void rebase(Group const& g, table_writer<Policy> const& t) {
   block_header const& h = t.header();
   constexpr u32 half = u32_max / 2;
   for (u32 row = 0; row < h.n_layers; ++row) {
@@ -89,16 +89,21 @@ WARMSET_HD void rebase(Group const& g, table_writer<Policy> const& t) {
 
 inline constexpr u32 rebase_bits = 30;  ///< a clock is rebased each time that it passes a multiple of 2^30
 
-/// Adds what find_distinct counted.
+/// Adds the ids that named no further expert.
 template <class Policy>
-WARMSET_HD void record_ids(plan_of<Policy> const& p, outcome& out) {
-  out.demanded += p.n;
-  if ((p.sentinels | p.out_of_range | p.duplicates) == 0) {
-    return;
-  }
+WARMSET_HD WARMSET_APART void record_skipped(plan_of<Policy> const& p, outcome& out) {
   out.skipped_ids[static_cast<u32>(reason::sentinel)] += p.sentinels;
   out.skipped_ids[static_cast<u32>(reason::out_of_range)] += p.out_of_range;
   out.skipped_ids[static_cast<u32>(reason::duplicate)] += p.duplicates;
+}
+
+/// Adds the ids of a step.
+template <class Policy>
+WARMSET_HD void record_ids(plan_of<Policy> const& p, outcome& out) {
+  out.demanded += p.n;
+  if ((p.sentinels | p.out_of_range | p.duplicates) != 0) [[unlikely]] {
+    record_skipped<Policy>(p, out);
+  }
 }
 
 /// What a contextual score sees of the experts after a step's touches: `n` ticks ago it had not begun.
@@ -204,7 +209,7 @@ WARMSET_HD void advance(table_writer<Policy> const& t, u32 row, clocks before, u
 template <class Policy, lane_group Group>
 WARMSET_HD void rebase_if_due(Group const& g, table_writer<Policy> const& t, clocks before, u32 last_model_tick, u32 n) {
   u32 const passed = (before.tick ^ (before.tick + n)) | (last_model_tick ^ (before.model_tick + n));
-  if (passed >> rebase_bits != 0) {
+  if (passed >> rebase_bits != 0) [[unlikely]] {
     rebase<Policy>(g, t);
   }
 }
@@ -221,23 +226,74 @@ inline constexpr bool loads_side_by_side =
     !Group::is_single && !selector_listens<Policy> && !speculates<Policy> && !Policy::pool::spans_layers &&
     !score_detail::has_evict_hook<typename Policy::score> && requires { Reserved::by_any_lane; };
 
-/// All of commit but what a contextual score learns.
-template <class Policy, lane_group Group, class Reserved>
-WARMSET_HD status commit_decisions(Group const& g, table_writer<Policy> const& t, plan_of<Policy> const& p,
-                                   outcome& out, Reserved&& reserved) {
+/// Gives the loads of a plan their slots, one after another. One lane.
+template <class Policy, class Reserved>
+WARMSET_HD WARMSET_APART void install(table_writer<Policy> const& t, plan_of<Policy> const& p, outcome& out,
+                                      Reserved reserved) {
   block_header& h = t.header();
-  if (p.kind != plan_kind::step && p.kind != plan_kind::hints) {
-    return {reason::not_committable};
+  u32 const row = p.row;
+  [[maybe_unused]] bool const is_demand = is_of_demand<Policy>(p);
+  t.parts().selector.apply(t, p.walk);
+  u32 n_evicted = 0;
+  if constexpr (keeps_reserve<Policy>) {
+    n_evicted = p.n_trims;
+    for (u32 j = 0; j < p.n_trims; ++j) {
+      u32 const slot = p.trims[j];
+      evict<Policy>(t, slot, t.word(slot), p.for_intent, p.model_tick, out);
+      make_free<Policy>(t, slot);
+    }
   }
-  if (p.version != h.version || p.row >= h.n_layers || !sources_are_intact<Policy>(g, t, p)) {
-    return {reason::stale_plan};
+  u32 const n_in_flight = h.in_flight;
+  u32 const n_loads = p.n_loads;
+  for (u32 j = 0; j < n_loads; ++j) {
+    planned_load const load = p.loads[j];
+    u32 const found = t.word(load.slot);
+    if (found != 0) {
+      evict<Policy>(t, load.slot, found, p.for_intent, p.model_tick, out);
+      ++n_evicted;
+    }
+    expert_record& record = t.expert(t.index_of(row, load.expert));
+    u32 word = slot_word::of(slot_state::reserved);
+    if constexpr (speculates<Policy>) {
+      if (!is_demand) {
+        word |= slot_word::unused | slot_word::from_hint;
+        t.target(load.slot) = p.target;
+      }
+    }
+    u32 const where = record.where;
+    word |= (where & expert_word::pinned) != 0 ? slot_word::pinned : 0;
+    record.where = where | (load.slot + 1);
+    t.word(load.slot) = word;
+    t.owner(load.slot) = table_writer<Policy>::pack_owner(row, load.expert);
+    t.in_flight(n_in_flight + j) = load.slot;
+    reserved(j, load, ++t.generation(load.slot));
   }
+  if constexpr (speculates<Policy>) {
+    h.unused += is_demand ? 0 : n_loads;
+  }
+  h.in_flight = n_in_flight + n_loads;
+  h.resident -= n_evicted;
+  out.evicted[static_cast<u32>(p.for_intent)] += n_evicted;
+  h.reserved += n_loads;
+  t.layer(row).held += n_loads;
+  // the plan's hint knows of the free slots it took, make_free of those that trims left
+  h.free_hint = keeps_reserve<Policy> && p.n_trims != 0 ? min_of(h.free_hint, p.free_hint) : p.free_hint;
+  out.issued[static_cast<u32>(p.for_intent)] += n_loads;
+}
+
+/// All of carry_out but what a contextual score learns.
+template <class Policy, lane_group Group, class Reserved>
+WARMSET_HD void carry_out_decisions(Group const& g, table_writer<Policy> const& table, plan_of<Policy> const& p,
+                                    outcome& out, Reserved&& reserved) {
+  table_writer<Policy> const t = table;  // a copy: loops keep its pointers in registers
+  block_header& h = t.header();
   u32 const n = p.n;
+  u32 const n_loads = p.n_loads;
   clocks const before = t.now(p.row, p.model_tick);
-  bool const is_demand = p.for_intent == intent::demand;
+  bool const is_demand = is_of_demand<Policy>(p);
   u32 const last_model_tick = h.model_tick;
   // with nothing in flight and nothing declined, what is no load is a hit
-  bool const only_hits_and_loads = h.in_flight == 0 && h.unused == 0 && p.n_declined == 0;
+  bool const only_hits_and_loads = h.in_flight == 0 && (!speculates<Policy> || h.unused == 0) && p.n_declined == 0;
 
   if constexpr (loads_side_by_side<Policy, Group, std::remove_cvref_t<Reserved>>) {
     if (p.n_loads != 0) {
@@ -270,55 +326,8 @@ WARMSET_HD status commit_decisions(Group const& g, table_writer<Policy> const& t
         out.issued[static_cast<u32>(intent::demand)] += p.n_loads;
       });
     }
-  } else if (p.n_loads != 0 || p.n_trims != 0) {
-    g.leader([&] {
-      t.parts().selector.apply(t, p.walk);
-      u32 n_evicted = 0;
-      if constexpr (keeps_reserve<Policy>) {
-        n_evicted = p.n_trims;
-        for (u32 j = 0; j < p.n_trims; ++j) {
-          u32 const slot = p.trims[j];
-          evict<Policy>(t, slot, t.word(slot), p.for_intent, p.model_tick, out);
-          make_free<Policy>(t, slot);
-        }
-      }
-      u32 const n_in_flight = h.in_flight;
-      for (u32 j = 0; j < p.n_loads; ++j) {
-        planned_load const load = p.loads[j];
-        u32 const found = t.word(load.slot);
-        if (found != 0) {
-          evict<Policy>(t, load.slot, found, p.for_intent, p.model_tick, out);
-          ++n_evicted;
-        }
-        expert_record& record = t.expert(t.index_of(p.row, load.expert));
-        u32 word = slot_word::of(slot_state::reserved);
-        if constexpr (speculates<Policy>) {
-          if (!is_demand) {
-            word |= slot_word::unused | slot_word::from_hint;
-            t.target(load.slot) = p.target;
-          }
-        }
-        if ((record.where & expert_word::pinned) != 0) {
-          word |= slot_word::pinned;
-        }
-        record.where |= load.slot + 1;
-        t.word(load.slot) = word;
-        t.owner(load.slot) = table_writer<Policy>::pack_owner(p.row, load.expert);
-        t.in_flight(n_in_flight + j) = load.slot;
-        reserved(j, load, ++t.generation(load.slot));
-      }
-      if constexpr (speculates<Policy>) {
-        h.unused += is_demand ? 0 : p.n_loads;
-      }
-      h.in_flight = n_in_flight + p.n_loads;
-      h.resident -= n_evicted;
-      out.evicted[static_cast<u32>(p.for_intent)] += n_evicted;
-      h.reserved += p.n_loads;
-      t.layer(p.row).held += p.n_loads;
-      // the plan's hint knows of the free slots it took, make_free of those that trims left
-      h.free_hint = p.n_trims == 0 ? p.free_hint : min_of(h.free_hint, p.free_hint);
-      out.issued[static_cast<u32>(p.for_intent)] += p.n_loads;
-    });
+  } else if (n_loads != 0 || (keeps_reserve<Policy> && p.n_trims != 0)) {
+    g.leader([&] { install<Policy>(table, p, out, reserved); });
   }
 
   if (is_demand) {
@@ -334,7 +343,7 @@ WARMSET_HD status commit_decisions(Group const& g, table_writer<Policy> const& t
       u32 const index = t.index_of(p.row, p.expert[i]);
       touch<Policy>(t, index, t.expert(index), t.score_of(index), i, before, installs);
     };
-    if (only_hits_and_loads) {
+    if (only_hits_and_loads) [[likely]] {
       if constexpr (selector_listens<Policy>) {
         g.for_each_then_leader(n, touch_one, [&](u32 i) { t.parts().selector.on_touch(t, p.slot[i]); });
       } else {
@@ -361,10 +370,10 @@ WARMSET_HD status commit_decisions(Group const& g, table_writer<Policy> const& t
     }
     g.leader([&] {
       if (only_hits_and_loads) {
-        out[access_kind::hit] += n - p.n_loads;
-        out[access_kind::load] += p.n_loads;
+        out[access_kind::hit] += n - n_loads;
+        out[access_kind::load] += n_loads;
       }
-      if (h.pinned != 0) {
+      if (h.pinned != 0) [[unlikely]] {
         for (u32 i = 0; i < n; ++i) {
           out.pinned_hits +=
               p.how[i] == access_kind::hit && (t.word(p.slot[i]) & slot_word::pinned) != 0 ? 1 : 0;
@@ -374,7 +383,7 @@ WARMSET_HD status commit_decisions(Group const& g, table_writer<Policy> const& t
       ++out.steps;
       record_ids<Policy>(p, out);
     });
-    rebase_if_due<Policy>(g, t, before, last_model_tick, n);
+    rebase_if_due<Policy>(g, table, before, last_model_tick, n);
   } else {
     g.leader([&] {
       for (u32 r = 0; r < n_drop_reasons; ++r) {
@@ -386,10 +395,9 @@ WARMSET_HD status commit_decisions(Group const& g, table_writer<Policy> const& t
     });
   }
   // hints that were all dropped change nothing (I7): plans made meanwhile stay good
-  if (is_demand || p.n_loads != 0) {
+  if (is_demand || n_loads != 0) {
     g.leader([&] { ++h.version; });
   }
-  return done;
 }
 
 /// The clocks of the row before the step that was its pool's last.
@@ -404,22 +412,46 @@ WARMSET_HD clocks clocks_before(table_writer<Policy> const& t, plan_of<Policy> c
 
 }  // namespace detail
 
-/// Carries a plan out: evictions, reservations, touches, clocks. Checks everything before its first write
-/// and cannot half-fail: a refusal (`stale_plan`, `not_committable`) leaves the block identical. After it
-/// only single entries fail, in settle.
+/// Whether the plan can be carried out on the table as it is: `not_committable` where there is nothing to commit,
+/// `stale_plan` where the table has changed since. O(loads).
+template <class Policy, lane_group Group>
+WARMSET_HD status may_commit(Group const& g, table_writer<Policy> const& t, plan_of<Policy> const& p) {
+  if (p.kind != plan_kind::step && p.kind != plan_kind::hints) {
+    return {reason::not_committable};
+  }
+  block_header const& h = t.header();
+  if (p.version != h.version || p.row >= h.n_layers || !detail::sources_are_intact<Policy>(g, t, p)) {
+    return {reason::stale_plan};
+  }
+  return done;
+}
+
+/// Carries a plan out: evictions, reservations, touches, clocks. For a plan that `may_commit` accepts, or that was made of
+/// this table and of kind `step` or `hints` with nothing done in between. After it only single entries fail, in settle.
 ///
-/// @param out      what happened is added to it (observe folds it); nothing is added on a refusal
+/// @param out      what happened is added to it (observe folds it)
 /// @param reserved  called as reserved(j, load, generation) for every load j that has got its slot: what a mover must be
 ///                  told. By one lane in ascending order; a hook with a member `by_any_lane` by any lane in any order
 /// Complexity: O(distinct ids + loads). Does not synchronise.
 template <class Policy, lane_group Group, class Reserved = detail::ignore_loads>
-WARMSET_HD status commit(Group const& g, table_writer<Policy> const& t, plan_of<Policy> const& p,
-                         outcome& out, Reserved&& reserved = {}) {
-  status const s = detail::commit_decisions<Policy>(g, t, p, out, reserved);
+WARMSET_HD void carry_out(Group const& g, table_writer<Policy> const& t, plan_of<Policy> const& p, outcome& out,
+                          Reserved&& reserved = {}) {
+  detail::carry_out_decisions<Policy>(g, t, p, out, reserved);
   if constexpr (contextual_score<typename Policy::score>) {
-    if (s && p.for_intent == intent::demand) {
+    if (is_of_demand<Policy>(p)) {
       detail::learn<Policy>(g, t, p, detail::clocks_before<Policy>(t, p));
     }
+  }
+}
+
+/// Checks a plan and carries it out. Checks everything before its first write and cannot half-fail: a refusal leaves
+/// the block and `out` identical.
+template <class Policy, lane_group Group, class Reserved = detail::ignore_loads>
+WARMSET_HD status commit(Group const& g, table_writer<Policy> const& t, plan_of<Policy> const& p,
+                         outcome& out, Reserved&& reserved = {}) {
+  status const s = may_commit<Policy>(g, t, p);
+  if (s) {
+    carry_out<Policy>(g, t, p, out, reserved);
   }
   return s;
 }

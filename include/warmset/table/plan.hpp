@@ -96,6 +96,13 @@ struct basic_plan : Context {
   u32 trims[MaxExperts];     ///< slots
 };
 
+/// A missing expert and its place among the step's distinct ids in 32 bits, ordered by the expert: max_experts fits in 16.
+namespace miss_word {
+WARMSET_HD constexpr u32 of(u32 expert, u32 place) noexcept { return expert << 16 | place; }
+WARMSET_HD constexpr u32 expert(u32 word) noexcept { return word >> 16; }
+WARMSET_HD constexpr u32 place(u32 word) noexcept { return word & 0xFFFF; }
+}  // namespace miss_word
+
 /// Scratch memory of plan, owned by the caller. It says nothing about any table: it must be zero before its
 /// first use, and any plan may use it next.
 template <u32 MaxExperts>
@@ -103,12 +110,12 @@ struct basic_workspace {
   u32 stamp = 0;              ///< of the running plan; what an earlier one marked is not marked
   u32 seen[MaxExperts] = {};  ///< stamp of the last plan that marked the expert
   u32 position[MaxExperts] = {};
-  u32 miss[MaxExperts] = {};
+  u32 miss[MaxExperts] = {};  ///< missing experts of the step, see miss_word
   u32 source[MaxExperts] = {};
 
   /// Unmarks all experts. One lane; O(1), and once in 2^32 calls O(MaxExperts).
   WARMSET_HD void unmark_all() noexcept {
-    if (++stamp == 0) {
+    if (++stamp == 0) [[unlikely]] {
       for (u32& s : seen) {
         s = 0;
       }
@@ -128,6 +135,12 @@ template <class Policy>
 using workspace_of = basic_workspace<Policy::max_experts>;
 
 static_assert(detail::is_bytes<plan_of<default_policy>>, "a plan is plain data");
+
+/// Whether the plan is of a demand step: known at compile time where the bundle never speculates.
+template <class Policy>
+WARMSET_HD bool is_of_demand(plan_of<Policy> const& p) noexcept {
+  return !speculates<Policy> || p.for_intent == intent::demand;
+}
 
 namespace detail {
 
@@ -204,7 +217,7 @@ class candidate_view {
     }
   }
 
-  table_reader<Policy> table_;  // a copy: a scan keeps its pointers in registers
+  table_reader<Policy> const& table_;
   clocks now_;
   u32 row_;
   i32 const* keys_;

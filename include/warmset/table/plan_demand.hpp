@@ -47,26 +47,32 @@ WARMSET_HD bool any_repeats(Group const& g, u32 n, Key&& key) {
   }
 }
 
-/// Judges entry i against residency at the start of the step; false = the expert is absent.
+/// Finds the slot of entry i, which is then a hit as far as is known; false = the expert is absent, and how it is served
+/// is still open.
 template <class Policy>
 WARMSET_HD bool find_slot(table_reader<Policy> const& t, u32 index, u32 i, plan_of<Policy>& p) {
   u32 const where = t.expert(index).where & expert_word::slot_mask;
-  if (where == 0) {
-    return false;
-  }
-  u32 const s = where - 1;
-  u32 const word = t.word(s);
-  p.slot[i] = s;
+  p.slot[i] = where - 1;
   p.how[i] = access_kind::hit;
-  if (word != slot_word::of(slot_state::resident)) {
-    if (slot_word::state(word) != slot_state::resident) {
-      p.how[i] = access_kind::late;
-    } else if (speculates<Policy> && (word & slot_word::unused) != 0) {
-      p.how[i] = access_kind::first_use;
-    }
-  }
-  return true;
+  return where != 0;
 }
+
+/// Judges entry i against the state of its slot at the start of the step, if it has one.
+template <class Policy>
+WARMSET_HD void judge_slot(table_reader<Policy> const& t, u32 i, plan_of<Policy>& p) {
+  if (p.slot[i] == no_slot.value) {
+    return;
+  }
+  u32 const word = t.word(p.slot[i]);
+  if (slot_word::state(word) != slot_state::resident) {
+    p.how[i] = access_kind::late;
+  } else if (speculates<Policy> && (word & slot_word::unused) != 0) {
+    p.how[i] = access_kind::first_use;
+  }
+}
+
+/// Whether every expert that has a slot is a resident that was demanded, so that judge_slot would tell nothing.
+WARMSET_HD bool all_plain(block_header const& h) noexcept { return (h.reserved | h.unused) == 0; }
 
 /// What the ids come to.
 struct looked_up {
@@ -74,7 +80,33 @@ struct looked_up {
   u32 misses;
 };
 
-/// Finds the distinct valid ids of the row in the order of their last occurrence, marks and judges them,
+/// look_up of any ids: padding, such as are out of range, and repetitions.
+template <class Policy, lane_group Group, class Id>
+WARMSET_HD WARMSET_APART looked_up look_up_any(Group const& g, table_reader<Policy> const& t, u32 row, Id const* ids,
+                                               u32 n_ids, workspace_of<Policy>& w, plan_of<Policy>& p) {
+  u32 const n_experts = t.layer(row).n_experts;
+  auto const valid = [=](u32 i) { return static_cast<u32>(ids[i]) < n_experts; };
+  g.leader([&] {
+    w.unmark_all();
+    for (u32 i = 0; i < n_ids; ++i) {
+      if (valid(i)) {
+        w.position[static_cast<u32>(ids[i])] = i;
+        w.mark(static_cast<u32>(ids[i]));
+      }
+    }
+  });
+  u32 const distinct = g.append_in_order(
+      n_ids, [&](u32 i) { return valid(i) && w.position[static_cast<u32>(ids[i])] == i; },
+      [&](u32 i, u32 at) { p.expert[at] = static_cast<u32>(ids[i]); });
+  g.leader([&] { p.n = distinct; });
+  u32 const n = p.n;
+  u32 const misses = g.append_in_order(
+      n, [&](u32 i) { return !find_slot<Policy>(t, t.index_of(row, p.expert[i]), i, p); },
+      [&](u32 i, u32 at) { w.miss[at] = miss_word::of(p.expert[i], i); });
+  return {n, misses};
+}
+
+/// Finds the distinct valid ids of the row in the order of their last occurrence and where they are, marks them,
 /// and lists the absent ones in w.miss.
 template <class Policy, lane_group Group, class Id>
 WARMSET_HD looked_up look_up(Group const& g, table_reader<Policy> const& t, u32 row, Id const* ids,
@@ -87,22 +119,24 @@ WARMSET_HD looked_up look_up(Group const& g, table_reader<Policy> const& t, u32 
   if constexpr (Group::is_single) {
     w.unmark_all();
     u32 const stamp = w.stamp;
-    u32 distinct = 0;
-    u32 misses = 0;
-    for (; is_likely && distinct < n_ids; ++distinct) {
-      u32 const id = static_cast<u32>(ids[distinct]);  // negative ids become large
+    u64 const n_likely = is_likely ? n_ids : 0;
+    u64 i = 0;
+    u64 misses = 0;
+    for (; i < n_likely; ++i) {
+      u32 const id = static_cast<u32>(ids[i]);  // negative ids become large
       if (id >= n_experts || w.seen[id] == stamp) {
         break;
       }
       w.seen[id] = stamp;
-      p.expert[distinct] = id;
-      if (!find_slot<Policy>(t, t.index_of(row, id), distinct, p)) {
-        w.miss[misses++] = distinct;
-      }
+      p.expert[i] = id;
+      // without a branch on what nobody can foretell: the next one writes over what is no miss
+      w.miss[misses] = miss_word::of(id, static_cast<u32>(i));
+      misses += find_slot<Policy>(t, t.index_of(row, id), static_cast<u32>(i), p) ? 0 : 1;
     }
+    u32 const distinct = static_cast<u32>(i);
     p.n = distinct;
-    if (distinct == n_ids) {
-      return {distinct, misses};
+    if (distinct == n_ids) [[likely]] {
+      return {distinct, static_cast<u32>(misses)};
     }
   } else {
     bool const is_distinct = is_likely &&
@@ -121,27 +155,10 @@ WARMSET_HD looked_up look_up(Group const& g, table_reader<Policy> const& t, u32 
                            p.expert[i] = id;
                            return !find_slot<Policy>(t, t.index_of(row, id), i, p);
                          },
-                         [&](u32 i, u32 at) { w.miss[at] = i; })};
+                         [&](u32 i, u32 at) { w.miss[at] = miss_word::of(p.expert[i], i); })};
     }
   }
-  auto const valid = [=](u32 i) { return static_cast<u32>(ids[i]) < n_experts; };
-  g.leader([&] {
-    w.unmark_all();
-    for (u32 i = 0; i < n_ids; ++i) {
-      if (valid(i)) {
-        w.position[static_cast<u32>(ids[i])] = i;
-        w.mark(static_cast<u32>(ids[i]));
-      }
-    }
-  });
-  u32 const distinct = g.append_in_order(
-      n_ids, [&](u32 i) { return valid(i) && w.position[static_cast<u32>(ids[i])] == i; },
-      [&](u32 i, u32 at) { p.expert[at] = static_cast<u32>(ids[i]); });
-  g.leader([&] { p.n = distinct; });
-  u32 const n = p.n;
-  return {n, g.append_in_order(
-                 n, [&](u32 i) { return !find_slot<Policy>(t, t.index_of(row, p.expert[i]), i, p); },
-                 [&](u32 i, u32 at) { w.miss[at] = i; })};
+  return look_up_any<Policy>(g, t, row, ids, n_ids, w, p);
 }
 
 /// Counts the ids that named no further expert. One lane.
@@ -158,7 +175,7 @@ WARMSET_HD void count_skipped(u32 n_experts, Id const* ids, u32 n_ids, plan_of<P
 /// Gives the entries of kind `kind` scratch slots, in waves of the free ones. Returns false where none is
 /// free: the plan is busy.
 template <class Policy, lane_group Group>
-WARMSET_HD bool assign_scratch(Group const& g, table_reader<Policy> const& t, access_kind kind,
+WARMSET_HD WARMSET_APART bool assign_scratch(Group const& g, table_reader<Policy> const& t, access_kind kind,
                                workspace_of<Policy>& w, plan_of<Policy>& p) {
   u32 const first = t.header().n_slots;
   u32 const width = min_of(t.header().n_scratch, Policy::max_experts);
@@ -183,7 +200,7 @@ WARMSET_HD bool assign_scratch(Group const& g, table_reader<Policy> const& t, ac
 
 /// Why the residents could not make way.
 template <class Policy, lane_group Group>
-WARMSET_HD no_victim_counts count_obstacles(Group const& g, table_reader<Policy> const& t) {
+WARMSET_HD WARMSET_APART no_victim_counts count_obstacles(Group const& g, table_reader<Policy> const& t) {
   auto const state_is = [&](u32 s, slot_state wanted) {
     return slot_word::state(t.word(s)) == wanted;
   };
@@ -218,7 +235,7 @@ struct planned_experts {
 
 /// Gives every expert of the row its key.
 template <class Policy, lane_group Group>
-WARMSET_HD void make_keys(Group const& g, table_reader<Policy> const& t, step_input in, workspace_of<Policy>& w,
+WARMSET_HD void make_keys(Group const& g, table_reader<Policy> const& t, step_input const& in, workspace_of<Policy>& w,
                           plan_of<Policy>& p) {
   using score = typename Policy::score;
   u32 const n_experts = t.layer(in.row).n_experts;
@@ -296,16 +313,16 @@ WARMSET_HD u32 admit_misses(Group const& g, table_reader<Policy> const& t, u32 n
   u32 const row = p.row;
   u32 const tick = t.header().tick;
   auto const score_of_miss = [&](u32 j) {
-    return rank_of_miss<Policy>(t, candidates, row, p.expert[w.miss[j]]);
+    return rank_of_miss<Policy>(t, candidates, row, miss_word::expert(w.miss[j]));
   };
   if constexpr (admit_detail::recent_first<admission>) {
     g.for_each(n_misses, [&](u32 j) {
-      expert_record const& record = t.expert(t.index_of(row, p.expert[w.miss[j]]));
+      expert_record const& record = t.expert(t.index_of(row, miss_word::expert(w.miss[j])));
       bool const accessed = (record.where & expert_word::accessed) != 0;
       w.position[j] = accessed ? age_of(tick, record.last) : u32_max;
     });
     sort_misses<Policy>(g, n_misses, w, [&](u32 j) {
-      return order_key{w.position[j], p.expert[w.miss[j]]};
+      return order_key{w.position[j], miss_word::expert(w.miss[j])};
     });
   }
   g.leader([&] {
@@ -314,14 +331,14 @@ WARMSET_HD u32 admit_misses(Group const& g, table_reader<Policy> const& t, u32 n
     u64 const expert_bytes = t.expert_bytes(row);
     u32 admitted = 0;
     for (u32 j = 0; j < n_misses; ++j) {
-      u32 const i = w.miss[j];
-      expert_record const& record = t.expert(t.index_of(row, p.expert[i]));
+      u32 const miss = w.miss[j];
+      expert_record const& record = t.expert(t.index_of(row, miss_word::expert(miss)));
       bool const accessed = (record.where & expert_word::accessed) != 0;
       admission_question const question{score_of_miss(j), expert_bytes, age_of(tick, record.last), admitted,
                                         n_misses, n_free, accessed, p.in_phase};
-      p.how[i] = access_kind::declined;
+      p.how[miss_word::place(miss)] = access_kind::declined;
       if (t.parts().admission.admits(question)) {
-        w.miss[admitted++] = i;
+        w.miss[admitted++] = miss;
       }
     }
     w.position[0] = admitted;
@@ -352,7 +369,7 @@ WARMSET_HD u32 drop_refused(Group const& g, table_reader<Policy> const& t, u32 s
     replacement_question question{0, victim_score, 0, t.heat(victim, victim_now)};
     u32 at = from;
     for (; at < n; ++at) {
-      u32 const expert = p.expert[w.miss[at]];
+      u32 const expert = miss_word::expert(w.miss[at]);
       question.challenger_score = rank_of_miss<Policy>(t, candidates, p.row, expert);
       question.challenger_heat = t.heat(t.index_of(p.row, expert), now);
       if (t.parts().admission.replaces(question)) {
@@ -384,6 +401,37 @@ template <class Policy, class Group>
 inline constexpr bool takes_victims_at_once =
     !Group::is_single && requires { Policy::selector::is_by_key; } && !Policy::pool::spans_layers &&
     !compares_with_victim<Policy> && !keeps_reserve<Policy>;
+
+/// How many free slots were taken, and the slot below which none is free any more.
+struct free_slots {
+  u32 n;
+  u32 hint;
+};
+
+/// Collects the first `limit` free slots in index order, in w.source.
+template <class Policy, lane_group Group>
+WARMSET_HD WARMSET_APART free_slots take_free(Group const& g, table_reader<Policy> const& t, u32 limit,
+                                              workspace_of<Policy>& w) {
+  constexpr u32 chunk = 32;  // what lanes look at together
+  u32 const capacity = t.header().capacity;
+  u32 found = 0;
+  u32 hint = t.header().free_hint;
+  while (found < limit && hint < capacity) {
+    u32 const before = found;
+    u32 const room = limit - found;
+    u32 const base = hint;
+    u32 const here = g.append_in_order(
+        min_of(chunk, capacity - base), [&](u32 i) { return t.word(base + i) == 0; },
+        [&](u32 i, u32 at) {
+          if (at < room) {
+            w.source[before + at] = base + i;
+          }
+        });
+    found = before + min_of(here, room);
+    hint = here > room ? w.source[found - 1] + 1 : min_of(base + chunk, capacity);
+  }
+  return {found, hint};
+}
 
 /// How many misses have got a slot, and how many wanted one and were not refused.
 struct sources_found {
@@ -423,24 +471,6 @@ WARMSET_HD sources_found find_sources(Group const& g, table_reader<Policy> const
       return !w.is_marked(table_reader<Policy>::expert_of(owner));
     }
   };
-  auto const take_free = [&](u32 limit) {
-    constexpr u32 chunk = 32;
-    limit = min_of(limit, n_free);
-    while (found < limit && hint < h.capacity) {
-      u32 const before = found;
-      u32 const room = limit - found;
-      u32 const base = hint;
-      u32 const here = g.append_in_order(
-          min_of(chunk, h.capacity - base), [&](u32 i) { return t.word(base + i) == 0; },
-          [&](u32 i, u32 at) {
-            if (at < room) {
-              w.source[before + at] = base + i;
-            }
-          });
-      found = before + min_of(here, room);
-      hint = here > room ? w.source[found - 1] + 1 : min_of(base + chunk, h.capacity);
-    }
-  };
   auto const take_spares = [&](u32 limit, bool after_their_step) {
     if (found >= limit || h.unused == 0) {
       return;
@@ -476,7 +506,9 @@ WARMSET_HD sources_found find_sources(Group const& g, table_reader<Policy> const
   };
 
   if (n_free != 0) {
-    take_free(roomy);
+    free_slots const taken = take_free<Policy>(g, t, min_of(roomy, n_free), w);
+    found = taken.n;
+    hint = taken.hint;
   }
   if constexpr (speculates<Policy>) {
     take_spares(roomy, true);
@@ -553,6 +585,94 @@ WARMSET_HD sources_found find_sources(Group const& g, table_reader<Policy> const
   return {found, wanted};
 }
 
+/// Decides a step of more distinct ids than usable slots: residents are read in place, the others go through scratch.
+template <class Policy, lane_group Group>
+WARMSET_HD WARMSET_APART void plan_overflow(Group const& g, table_reader<Policy> const& t, u32 n_misses,
+                                            workspace_of<Policy>& w, plan_of<Policy>& p) {
+  u32 const n = p.n;
+  g.for_each(n_misses, [&](u32 j) { p.how[miss_word::place(w.miss[j])] = access_kind::overflow_miss; });
+  g.for_each(n, [&](u32 i) {
+    bool const absent =  // in flight is not resident
+        p.how[i] == access_kind::overflow_miss || p.how[i] == access_kind::late;
+    p.how[i] = absent ? access_kind::overflow_miss : access_kind::overflow_hit;
+  });
+  bool const any_absent = g.any(n, [&](u32 i) { return p.how[i] == access_kind::overflow_miss; });
+  bool const served =
+      !any_absent || assign_scratch<Policy>(g, t, access_kind::overflow_miss, w, p);
+  g.leader([&] { p.kind = served ? plan_kind::overflow : plan_kind::busy; });
+}
+
+/// Decides how the absent experts of a step are served: which are admitted, which slots they get, and which residents
+/// make way.
+template <class Policy, lane_group Group>
+WARMSET_HD WARMSET_APART void serve_misses(Group const& g, table_reader<Policy> const& t, step_input const& in,
+                                           u32 n_misses, u32 promoted, workspace_of<Policy>& w, plan_of<Policy>& p) {
+  i32 const* keys = nullptr;
+  if constexpr (contextual_score<typename Policy::score>) {
+    keys = p.key;
+  }
+  candidate_view<Policy> const candidates{t, in.model_tick, in.row, keys};
+  u32 admitted = n_misses;
+  if constexpr (Policy::admission::may_decline) {
+    admitted = admit_misses<Policy>(g, t, n_misses, promoted, candidates, w, p);
+  }
+
+  sources_found const sources =
+      find_sources<Policy>(g, t, in.row, admitted, promoted, candidates, w, p);
+  u32 const installed = sources.found;
+  u32 const wanted = sources.wanted;
+
+  // ascending expert index; steps are short
+  auto const load = [&](u32 at, u32 miss) {
+    u32 const place = miss_word::place(miss);
+    u32 const slot = w.source[at];
+    p.how[place] = access_kind::load;
+    p.slot[place] = slot;
+    p.loads[at] = {miss_word::expert(miss), slot};
+  };
+  if constexpr (Group::is_single) {
+    for (u32 j = 1; j < installed; ++j) {
+      u32 largest = w.miss[j];
+      for (u32 i = 0; i < j; ++i) {  // an insertion without a branch on what nobody can foretell
+        u32 const other = w.miss[i];
+        w.miss[i] = min_of(other, largest);
+        largest = max_of(other, largest);
+      }
+      w.miss[j] = largest;
+    }
+    for (u32 j = 0; j < installed; ++j) {
+      load(j, w.miss[j]);
+    }
+  } else {
+    g.for_each(installed, [&](u32 j) {
+      u32 const miss = w.miss[j];
+      u32 at = 0;
+      for (u32 i = 0; i < installed; ++i) {
+        at += w.miss[i] < miss ? 1 : 0;
+      }
+      load(at, miss);
+    });
+  }
+  g.leader([&] {
+    for (u32 j = installed; j < wanted; ++j) {
+      p.how[miss_word::place(w.miss[j])] = access_kind::declined;
+    }
+    p.n_loads = installed;
+  });
+  if (installed < wanted) {
+    no_victim_counts const counts = count_obstacles<Policy>(g, t);
+    g.leader([&] { p.no_victim = counts; });
+  }
+  if (installed < n_misses &&
+      !assign_scratch<Policy>(g, t, access_kind::declined, w, p)) {
+    g.leader([&] {
+      p.kind = plan_kind::busy;
+      p.n_loads = 0;
+      p.n_trims = 0;
+    });
+  }
+}
+
 }  // namespace detail
 
 /// Decides a demand step: a pure function of (table, ids, policy). Does not synchronise, allocates nothing,
@@ -569,7 +689,7 @@ WARMSET_HD sources_found find_sources(Group const& g, table_reader<Policy> const
 /// Complexity: O(ids); O(1) per hit; per miss one step of the selector's walk. An admission that compares is
 /// asked misses + victims times at most; one that orders the misses costs O(misses^2).
 template <class Policy, lane_group Group, class Id>
-WARMSET_HD void plan_demand(Group const& g, table_reader<Policy> const& t, step_input in,
+WARMSET_HD void plan_demand(Group const& g, table_reader<Policy> const& t, step_input const& in,
                             Id const* ids, u32 n_ids, workspace_of<Policy>& w,
                             plan_of<Policy>& p) {
   block_header const& h = t.header();
@@ -597,32 +717,24 @@ WARMSET_HD void plan_demand(Group const& g, table_reader<Policy> const& t, step_
   detail::looked_up const found = detail::look_up<Policy>(g, t, in.row, ids, n_ids, w, p);
   u32 const n = found.distinct;
   u32 const n_misses = found.misses;
-  if (n != n_ids) {
+  if (!detail::all_plain(h)) [[unlikely]] {
+    g.for_each(n, [&](u32 i) { detail::judge_slot<Policy>(t, i, p); });
+  }
+  if (n != n_ids) [[unlikely]] {
     g.leader([&] { detail::count_skipped<Policy>(t.layer(in.row).n_experts, ids, n_ids, p); });
   }
-  if (n == 0) {
+  if (n == 0) [[unlikely]] {
     g.leader([&] { p.kind = plan_kind::empty; });
     return;
   }
 
-  if (n > t.usable()) {
-    g.for_each(n_misses, [&](u32 j) { p.how[w.miss[j]] = access_kind::overflow_miss; });
-    g.for_each(n, [&](u32 i) {
-      bool const absent =  // in flight is not resident
-          p.how[i] == access_kind::overflow_miss || p.how[i] == access_kind::late;
-      p.how[i] = absent ? access_kind::overflow_miss : access_kind::overflow_hit;
-    });
-    bool const any_absent = g.any(n, [&](u32 i) { return p.how[i] == access_kind::overflow_miss; });
-    bool const served =
-        !any_absent || detail::assign_scratch<Policy>(g, t, access_kind::overflow_miss, w, p);
-    g.leader([&] { p.kind = served ? plan_kind::overflow : plan_kind::busy; });
+  if (n > t.usable()) [[unlikely]] {
+    detail::plan_overflow<Policy>(g, t, n_misses, w, p);
     return;
   }
   g.leader([&] { p.kind = plan_kind::step; });
-  i32 const* keys = nullptr;
   if constexpr (contextual_score<typename Policy::score>) {
     detail::make_keys<Policy>(g, t, in, w, p);
-    keys = p.key;
   }
 
   u32 promoted = 0;
@@ -636,68 +748,7 @@ WARMSET_HD void plan_demand(Group const& g, table_reader<Policy> const& t, step_
     return;
   }
 
-  detail::candidate_view<Policy> const candidates{t, in.model_tick, in.row, keys};
-  u32 admitted = n_misses;
-  if constexpr (Policy::admission::may_decline) {
-    admitted = detail::admit_misses<Policy>(g, t, n_misses, promoted, candidates, w, p);
-  }
-
-  detail::sources_found const sources =
-      detail::find_sources<Policy>(g, t, in.row, admitted, promoted, candidates, w, p);
-  u32 const installed = sources.found;
-  u32 const wanted = sources.wanted;
-
-  // ascending expert index; steps are short. expert << 16 | place: max_experts fits in 16 bits
-  u32* const sorted = w.position;
-  auto const key_of = [&](u32 j) {
-    u32 const i = w.miss[j];
-    return p.expert[i] << 16 | i;
-  };
-  auto const load = [&](u32 j) {
-    u32 const i = sorted[j] & 0xFFFF;
-    u32 const slot = w.source[j];
-    p.how[i] = access_kind::load;
-    p.slot[i] = slot;
-    p.loads[j] = {sorted[j] >> 16, slot};
-  };
-  if constexpr (Group::is_single) {
-    for (u32 j = 0; j < installed; ++j) {
-      u32 const key = key_of(j);
-      u32 at = j;
-      for (; at != 0 && sorted[at - 1] > key; --at) {
-        sorted[at] = sorted[at - 1];
-      }
-      sorted[at] = key;
-    }
-  } else {
-    g.for_each(installed, [&](u32 j) {
-      u32 const key = key_of(j);
-      u32 at = 0;
-      for (u32 i = 0; i < installed; ++i) {
-        at += key_of(i) < key ? 1 : 0;
-      }
-      sorted[at] = key;
-    });
-  }
-  g.for_each(installed, load);
-  g.leader([&] {
-    for (u32 j = installed; j < wanted; ++j) {
-      p.how[w.miss[j]] = access_kind::declined;
-    }
-    p.n_loads = installed;
-  });
-  if (installed < wanted) {
-    no_victim_counts const counts = detail::count_obstacles<Policy>(g, t);
-    g.leader([&] { p.no_victim = counts; });
-  }
-  if (installed < n_misses &&
-      !detail::assign_scratch<Policy>(g, t, access_kind::declined, w, p)) {
-    g.leader([&] {
-      p.kind = plan_kind::busy;
-      p.n_loads = 0;
-      p.n_trims = 0;
-    });
-  }
+  detail::serve_misses<Policy>(g, t, in, n_misses, promoted, w, p);
 }
 
 }  // namespace warmset::inline v0

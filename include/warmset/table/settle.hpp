@@ -58,6 +58,59 @@ WARMSET_HD void count_failure(u32 word, outcome& out) {
   }
 }
 
+/// Takes in what the mover published of the transfers in flight from entry `from` of their list on, however they
+/// ended; the entries before are the list's no more. One lane.
+template <class Policy>
+WARMSET_HD WARMSET_APART void take_in(table_writer<Policy> const& t, u32 const* arrivals, u32 from, outcome& out) {
+  block_header& h = t.header();
+  u32 kept = 0;
+  u32 const n = h.in_flight;
+  for (u32 j = from; j < n; ++j) {
+    u32 const slot = t.in_flight(j);
+    u32 const news = arrivals[slot];
+    t.in_flight(j) = 0;
+    transfer const state = arrival::is_of(news, t.generation(slot)) ? arrival::state(news) : transfer::loading;
+    if (state != transfer::arrived && state != transfer::failed) {
+      t.in_flight(kept++) = slot;
+      continue;
+    }
+    u32 const word = t.word(slot);
+    bool const arrived = state == transfer::arrived;
+    if (arrived) {
+      ++out.arrived[static_cast<u32>((word & slot_word::from_hint) != 0 ? intent::speculative
+                                                                      : intent::demand)];
+    }
+    if (slot_word::state(word) == slot_state::draining) {
+      if (!arrived) {
+        count_failure<Policy>(word, out);
+      } else if ((word & slot_word::unused) != 0) {
+        ++out.evicted_unused;
+      }
+      t.word(slot) = word & ~(slot_word::loading | slot_word::from_hint | slot_word::unused);
+      end_draining_if_idle<Policy>(t, slot, out);
+    } else if (arrived) {
+      t.word(slot) = (word & ~(slot_word::state_mask | slot_word::from_hint)) |
+                     slot_word::of(slot_state::resident);
+      --h.reserved;
+      ++h.resident;
+    } else {
+      count_failure<Policy>(word, out);
+      if (slot_word::leases(word) == 0) {
+        detach<Policy>(t, slot, out);
+        make_free<Policy>(t, slot);
+      } else {
+        // a step that demanded it still holds the slot: nobody else may write it yet
+        start_draining<Policy>(t, slot, true, out);
+        t.word(slot) &= ~(slot_word::loading | slot_word::from_hint);
+      }
+    }
+  }
+  if (kept != n) {
+    h.in_flight = kept;
+    ++h.version;
+  }
+}
+
 }  // namespace detail
 
 /// Takes in what the mover published: arrived becomes resident, failed becomes free (the victim stays
@@ -73,85 +126,35 @@ WARMSET_HD void settle(Group const& g, table_writer<Policy> const& t, u32 const*
   if (h.in_flight == 0) {
     return;
   }
-  if constexpr (!Group::is_single) {
-    // nearly always all have arrived as demanded, which lanes take in side by side
-    u32 const n = h.in_flight;
-    bool const is_plain = !g.any(n, [&](u32 j) {
-      u32 const slot = t.in_flight(j);
-      return arrivals[slot] != arrival::word(t.generation(slot), transfer::arrived) ||
-             t.word(slot) != slot_word::of(slot_state::reserved);
-    });
-    if (is_plain) {
-      g.for_each(n, [&](u32 j) {
-        t.word(t.in_flight(j)) = slot_word::of(slot_state::resident);
-        t.in_flight(j) = 0;
-      });
-      g.leader([&] {
-        h.reserved -= n;
-        h.resident += n;
-        h.in_flight = 0;
-        out.arrived[static_cast<u32>(intent::demand)] += n;
-        ++h.version;
-      });
-      return;
+  // nearly all transfers end like this: arrived as demanded
+  u32 const n = h.in_flight;
+  auto const is_plain = [&](u32 j) {
+    u32 const slot = t.in_flight(j);
+    return arrivals[slot] == arrival::word(t.generation(slot), transfer::arrived) &&
+           t.word(slot) == slot_word::of(slot_state::reserved);
+  };
+  auto const become_resident = [&](u32 j) {
+    t.word(t.in_flight(j)) = slot_word::of(slot_state::resident);
+    t.in_flight(j) = 0;
+  };
+  u32 plain = 0;
+  if constexpr (Group::is_single) {
+    for (; plain < n && is_plain(plain); ++plain) {
+      become_resident(plain);
     }
+  } else {
+    plain = g.any(n, [&](u32 j) { return !is_plain(j); }) ? 0 : n;
+    g.for_each(plain, become_resident);
   }
   g.leader([&] {
-    u32 kept = 0;
-    u32 plain = 0;
-    u32 const n = h.in_flight;
-    for (u32 j = 0; j < n; ++j) {
-      u32 const slot = t.in_flight(j);
-      u32 const news = arrivals[slot];
-      t.in_flight(j) = 0;
-      if (news == arrival::word(t.generation(slot), transfer::arrived) &&
-          t.word(slot) == slot_word::of(slot_state::reserved)) {
-        t.word(slot) = slot_word::of(slot_state::resident);  // nearly every transfer ends like this
-        ++plain;
-        continue;
-      }
-      transfer const state = arrival::is_of(news, t.generation(slot)) ? arrival::state(news) : transfer::loading;
-      if (state != transfer::arrived && state != transfer::failed) {
-        t.in_flight(kept++) = slot;
-        continue;
-      }
-      u32 const word = t.word(slot);
-      bool const arrived = state == transfer::arrived;
-      if (arrived) {
-        ++out.arrived[static_cast<u32>((word & slot_word::from_hint) != 0 ? intent::speculative
-                                                                        : intent::demand)];
-      }
-      if (slot_word::state(word) == slot_state::draining) {
-        if (!arrived) {
-          detail::count_failure<Policy>(word, out);
-        } else if ((word & slot_word::unused) != 0) {
-          ++out.evicted_unused;
-        }
-        t.word(slot) = word & ~(slot_word::loading | slot_word::from_hint | slot_word::unused);
-        detail::end_draining_if_idle<Policy>(t, slot, out);
-      } else if (arrived) {
-        t.word(slot) = (word & ~(slot_word::state_mask | slot_word::from_hint)) |
-                       slot_word::of(slot_state::resident);
-        --h.reserved;
-        ++h.resident;
-      } else {
-        detail::count_failure<Policy>(word, out);
-        if (slot_word::leases(word) == 0) {
-          detail::detach<Policy>(t, slot, out);
-          detail::make_free<Policy>(t, slot);
-        } else {
-          // a step that demanded it still holds the slot: nobody else may write it yet
-          detail::start_draining<Policy>(t, slot, true, out);
-          t.word(slot) &= ~(slot_word::loading | slot_word::from_hint);
-        }
-      }
-    }
     h.reserved -= plain;
     h.resident += plain;
     out.arrived[static_cast<u32>(intent::demand)] += plain;
-    if (kept != n) {
-      h.in_flight = kept;
+    if (plain == n) [[likely]] {
+      h.in_flight = 0;
       ++h.version;
+    } else {
+      detail::take_in<Policy>(t, arrivals, plain, out);
     }
   });
 }

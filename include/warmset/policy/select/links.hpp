@@ -54,6 +54,20 @@ WARMSET_HD constexpr void unlink(queue_ends& ends, u32 link, At const& at) noexc
   mine.newer = 0;
 }
 
+/// Makes a member of this queue, which is not its newest, the newest. O(1).
+template <class At>
+WARMSET_HD constexpr void move_to_newest(queue_ends& ends, u32 link, At const& at) noexcept {
+  auto& mine = at(link);
+  u32 const older = mine.older;
+  u32 const newer = mine.newer;
+  (older != 0 ? at(older).newer : ends.oldest) = newer;
+  at(newer).older = older;
+  mine.older = ends.newest;
+  mine.newer = 0;
+  at(ends.newest).newer = link;
+  ends.newest = link;
+}
+
 /// Members of the queue; u32_max where its links do not agree, leave 1 … n, or reach one that `belongs(link)`
 /// denies. The bytes may be anything. O(members).
 template <class At, class Belongs>

@@ -19,9 +19,10 @@ struct lru_list : slot_list {
       return;
     }
     if (slots.selector_slot(slot).newer != 0) {  // linked, and not the newest
-      unlink(pool, link, slot_links(slots));
+      move_to_newest(pool, link, slot_links(slots));
+    } else {
+      push_newest(pool, link, slot_links(slots));
     }
-    push_newest(pool, link, slot_links(slots));
   }
 };
 
