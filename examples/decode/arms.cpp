@@ -12,7 +12,7 @@ using namespace warmset;
 
 namespace {
 
-constexpr u32 one_percent_q16 = 655;
+constexpr u32 three_percent_q16 = 1966;
 
 u32 share_of(model const& m, u32 percent) {
   return std::max(m.numbers.experts * percent / 100, 1u);
@@ -30,7 +30,8 @@ std::vector<arm_options> ways_to_serve(model const& m, u64 seed, std::string con
     bool const hints = o.width != 0;
     o.seed = seed;
     o.device = device;
-    ways.push_back({std::move(name), std::move(o), batch, hints});
+    bool const failures = o.copy_failures_q16 != 0;
+    ways.push_back({std::move(name), std::move(o), batch, hints, failures});
   };
   // Hints without a governor, so that what hurts is not stopped before it could do harm.
   auto const ahead = [](u32 slots, u32 width, char const* predictor = "router_lookahead") {
@@ -42,7 +43,7 @@ std::vector<arm_options> ways_to_serve(model const& m, u64 seed, std::string con
     return o;
   };
   auto const failing = [](device_options o) {
-    o.copy_failures_q16 = one_percent_q16;
+    o.copy_failures_q16 = three_percent_q16;
     return o;
   };
   auto const slow = [](device_options o) {  // an expert takes as long as a layer
@@ -75,7 +76,7 @@ std::vector<arm_options> ways_to_serve(model const& m, u64 seed, std::string con
 
 arm run_arm(model const& m, tokenizer const& words, arm_options const& how,
             generation_request request) {
-  arm result{how.name, how.expects_hints, {}, {}, {}};
+  arm result{how.name, how.expects_hints, {}, {}, {}, how.expects_failures};
   std::unique_ptr<device> const on = make_device(m, how.device);
   request.batch = how.batch;
   result.made = generate(*on, words, request);
@@ -128,6 +129,17 @@ std::string compare(std::span<arm const> arms) {
     }
     if (sum[access_kind::load].value == 0 && sum[access_kind::overflow_miss].value == 0) {
       return a.name + ": no expert was loaded";
+    }
+    if (sum.arrived[static_cast<u32>(intent::demand)].value + sum.scratch_arrived.value == 0) {
+      return a.name + ": no load arrived";
+    }
+    if (sum[access_kind::hit].value + sum[access_kind::overflow_hit].value == 0) {
+      return a.name + ": no resident expert was read again";
+    }
+    if (a.expects_failures &&
+        (a.report.copies_failed == 0 ||
+         (a.expects_hints && sum.failed[static_cast<u32>(intent::speculative)].value == 0))) {
+      return a.name + ": no copy failed";
     }
     if (a.expects_hints && (a.report.produced == 0 || a.report.hints == 0)) {
       return a.name + ": the predictor never ran";

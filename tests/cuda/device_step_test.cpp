@@ -219,6 +219,31 @@ TEST_CASE("a step under another epoch commits nothing, comes from scratch and sa
   CHECK(pool.fault() == static_cast<u32>(cuda::step_fault::stale_epoch));
 }
 
+TEST_CASE("what commit refuses leaves a fault and no order of a slot", "[cuda]") {
+  using policy = bundles::guarded<bundles::of<score::lru>, guard::none>;
+  host_pool<policy> pool;
+  std::vector<i32> slots(3);
+  pool.step(one_lane{}, {0, 0, phase::decode}, {1, 2, 3}, slots);
+  pool.fetch(2);
+  pool.advise(one_lane{}, {0, 0, phase::decode, u64_max}, {5, 6});
+  REQUIRE(pool.n_fetched(pool.hint_view()) == 2);
+  pool.fetch(pool.hint_view(), 2, cuda::plain_gather{});
+  block_header& header = const_cast<block_header&>(pool.owner().view().header());
+  outcome const counted = pool.out;
+  header.n_layers = 0;  // no plan has a row then
+  pool.advise(one_lane{}, {0, 0, phase::decode, u64_max}, {7, 8});
+  CHECK(pool.n_fetched(pool.hint_view()) == 0);
+  pool.step(one_lane{}, {0, 0, phase::decode}, {1, 9, 10}, slots);
+  CHECK(pool.fault() == static_cast<u32>(cuda::step_fault::refused));
+  u32 const n_slots = pool.view.shape.n_slots;
+  CHECK(std::all_of(slots.begin(), slots.end(), [=](i32 s) { return s >= static_cast<i32>(n_slots); }));
+  pool.fetch(2);
+  header.n_layers = 1;
+  CHECK(pool.has_bytes_of(0, 9, slots[1]));
+  CHECK(pool.out.issued[0] + pool.out.issued[1] == counted.issued[0] + counted.issued[1]);
+  CHECK(audit(pool.owner().view()));
+}
+
 TEST_CASE("a step that is wider than its graph may be is served and leaves a fault", "[cuda]") {
   using policy = bundles::of<score::lru>;
   host_pool<policy> pool;

@@ -31,6 +31,7 @@ template <class Op>
 void run(Op const& op, u32 blocks, u32 n_lanes) {
   auto const shared = std::make_unique<typename Op::shared>();
   for (u32 block = 0; block < blocks; ++block) {
+    leave_garbage(*shared);
     if (n_lanes == 1) {
       op(one_lane{}, block, *shared);
     } else {
@@ -309,7 +310,7 @@ TEST_CASE("the graph's device has the CPU's logits, however its experts are serv
       auto const on = is_late ? make_twin<beside_runs::as_late_as_possible>(m.model, way.device)
                               : make_twin<beside_runs::at_once>(m.model, way.device);
       arm a{way.name, way.expects_hints, generate(*on, m.words, request_for(m, steps)), "",
-            on->report()};
+            on->report(), way.expects_failures};
       a.text = m.words.decode(a.made.tokens);
       INFO(a.name);
       CHECK(a.made.logits_hash == expected.logits_hash);
@@ -391,6 +392,11 @@ TEST_CASE("the graph's device decides what the CPU's cache decides") {
     CHECK(a.produced == b.produced);
     CHECK(a.possible == b.possible);
     CHECK(a.loads == b.loads);
+    CHECK(a.judged.used == b.judged.used);
+    CHECK(a.judged.wasted == b.judged.wasted);
+    CHECK(a.judged.regretted == b.judged.regretted);
+    CHECK((width == 0 || b.judged.used != 0));
+    CHECK(b.reads == b.counters.sum().demanded.value);
     for (phase const p : {phase::prefill, phase::decode}) {
       for (u32 l = 0; l < m.model.numbers.layers; ++l) {
         total_counters x = a.counters.at(l, p);
@@ -440,6 +446,33 @@ TEST_CASE("a graph whose hints have no budget is not launched, and health says w
   (void)generate(*one, m.words, request_for(m, 32));
   CHECK(one->report().loads != 0);
   CHECK(one->report().loads <= one->report().produced);
+}
+
+TEST_CASE("a graph's hints are trimmed to what the link carries while its layers compute, and to no less") {
+  loaded const m(small_model_file());
+  u32 const steps = rounds(192);
+  // an expert has 26 112 bytes, and a layer computes for 100 us
+  struct link {
+    u64 bytes_per_us;
+    double least, most;  // of the loads that as many hints start where nobody asks
+  };
+  for (link const& l : {link{200, 0, 0.5}, link{26'112, 0.9, 1}}) {
+    device_options o;
+    o.slots = 8;
+    o.width = 16;
+    o.link_bytes_per_us = l.bytes_per_us;
+    auto const governed = make_twin(m.model, o);
+    o.governed = false;
+    auto const free = make_twin(m.model, o);
+    (void)generate(*governed, m.words, request_for(m, steps));
+    (void)generate(*free, m.words, request_for(m, steps));
+    double const share = static_cast<double>(governed->report().loads) /
+                         static_cast<double>(free->report().loads);
+    CAPTURE(l.bytes_per_us, share, governed->report().judged.used,
+            governed->report().judged.wasted, governed->report().governor_stops, static_cast<u32>(governed->report().governor));
+    CHECK(share >= l.least);
+    CHECK(share <= l.most);
+  }
 }
 
 TEST_CASE("hints that hurt are stopped between launches") {

@@ -17,6 +17,7 @@ enum class step_fault : u32 {
   stale_epoch,   ///< the authority has moved since the graph was captured: nothing is committed
   overflow,      ///< more distinct experts than usable slots: the graph was captured for fewer tokens
   busy,          ///< not enough scratch for what is declined in one pass
+  refused,       ///< the block contradicts itself: nothing is committed
 };
 
 /// The experts that the last step fetches. Written by plan, read by gather; `left` counts an order's pieces down.
@@ -185,9 +186,9 @@ WARMSET_HD bool hits_on_device(Group const& g, pool_view<Policy> const& v, devic
 /// orders: whoever reads the slots of one step does so before the next begins, which is their lease.
 ///
 /// Under another epoch than the block's nothing is committed and every expert comes from scratch. So does every one of a
-/// step that would overflow or finds no scratch; a graph is captured for steps that cannot (`fits`). All three leave a
-/// step_fault, and where there is less scratch than experts the last ones are answered −1: the engine must not use that
-/// step.
+/// step that would overflow or finds no scratch, for which no graph is captured (`fits`), and of one that commit refuses.
+/// All four leave a step_fault, and where there is less scratch than experts the last ones are answered −1: the engine must
+/// not use that step.
 ///
 /// @param ids    `n_ids` routed ids, in the memory of whoever runs this
 /// @param slots  `n_ids` answers: the index in the bank of a slot or of a scratch slot; −1 where the id is none
@@ -210,19 +211,22 @@ WARMSET_HD void step_on_device(Group const& g, pool_view<Policy> const& v, devic
     v.queue->learns = 0;
   });
   plan_demand<Policy>(g, reader, detail::as_step<Policy>(in, reader), ids, n_ids, w, p);
-  bool const decided = p.kind == plan_kind::step && p.n_waves <= 1;
-  if (!mine || (!decided && p.kind != plan_kind::empty)) {
+  bool const decided = mine && p.kind == plan_kind::step && p.n_waves <= 1;
+  bool const committed =
+      decided && static_cast<bool>(warmset::detail::commit_decisions<Policy>(g, t, p, *v.out,
+                                                                             detail::list_for_gather<Policy>{v, in.row}));
+  if (!mine || (!committed && p.kind != plan_kind::empty)) {
     detail::fetch_all_into_scratch<Policy>(g, v, in.row, p);
     g.leader([&] {
       if (mine) {
         record_uncommitted<Policy>(p, *v.out);
       }
       detail::note(v, !mine                           ? step_fault::stale_epoch
+                      : decided                       ? step_fault::refused
                       : p.kind == plan_kind::overflow ? step_fault::overflow
                                                       : step_fault::busy);
     });
-  } else if (decided) {
-    (void)warmset::detail::commit_decisions<Policy>(g, t, p, *v.out, detail::list_for_gather<Policy>{v, in.row});
+  } else if (committed) {
     u32 const n_declined = g.append_in_order(
         p.n_declined == 0 ? 0 : p.n, [&](u32 i) { return p.how[i] == access_kind::declined; },
         [&](u32 i, u32 at) { v.queue->order[p.n_loads + at] = {in.row, p.expert[i], p.slot[i], 0}; });
@@ -283,8 +287,9 @@ WARMSET_HD void hints_on_device(Group const& g, pool_view<Policy> const& v, hint
   plan_speculative<Policy>(g, reader,
                            {in.row, reader.layer(in.row).step + 1, most, reader.header().model_tick, in.in_phase}, ids,
                            n_ids, w, p);
-  (void)warmset::detail::commit_decisions<Policy>(g, t, p, *v.out, detail::list_for_gather<Policy>{v, in.row});
-  g.leader([&] { v.queue->n = p.n_loads; });
+  bool const committed = static_cast<bool>(
+      warmset::detail::commit_decisions<Policy>(g, t, p, *v.out, detail::list_for_gather<Policy>{v, in.row}));
+  g.leader([&] { v.queue->n = committed ? p.n_loads : 0; });
   g.for_each(v.queue->n, [&](u32 j) { v.queue->left[j] = v.n_pieces; });
 }
 
