@@ -464,15 +464,15 @@ struct layer_facts {
 
 /// What a step tells the host, layer by layer, in memory that the host reads.
 struct told_page {
-  warmset::outcome* counters;  ///< so far
-  i32* ids;                    ///< [layers][k]
-  float* weights;              ///< [layers][k]
-  i32* hints;                  ///< [layers][n_hints]
-  u32* n_loads;                ///< [layers]
-  u32* n_copies;               ///< [layers]
+  warmset::outcome* counters;          ///< so far
+  i32* ids;                            ///< [layers][k]
+  float* weights;                      ///< [layers][k]
+  i32* hints;                          ///< [layers][n_hints]
+  u32* n_loads;                        ///< [layers]
+  u32* n_copies;                       ///< [layers]
   warmset::cuda::fetch_order* loads;   ///< [layers][k]
   warmset::cuda::fetch_order* copies;  ///< [layers][n_hints]; of the last step that looked ahead
-  u32* faults;                 ///< [layers]: step_fault
+  u32* faults;                         ///< [layers]: step_fault
 };
 
 /// Ends a step: tells the host. One block.

@@ -36,7 +36,8 @@ class twin_engine final : public step_engine {
  public:
   twin_engine(model const& m, device_options const& options, step_shape const& shape,
               beside_runs when, u32 n_lanes)
-      : a_(m.numbers), options_(options), shape_(shape), when_(when), n_lanes_(n_lanes), team_(n_lanes), dense_(m),
+      : a_(m.numbers), options_(options), shape_(shape), when_(when), n_lanes_(n_lanes),
+        team_(n_lanes), dense_(m),
         pools_(m, options), adaptor_{{}, options.seed, options.copy_failures_q16} {
     arena measure_page;
     (void)lay_out_page(a_, shape.n_hints, measure_page);
@@ -70,6 +71,7 @@ class twin_engine final : public step_engine {
   void set(phase p, u64 hint_bytes) override {
     phase_ = p;
     hint_bytes_ = hint_bytes;
+    ++n_sets;
   }
   u64 run(bool ahead) override {
     record_step(*this, a_, shape_, page_, step_, ahead);
@@ -86,6 +88,8 @@ class twin_engine final : public step_engine {
       table->switch_off("a twin has no clock");
     }
   }
+
+  inline static u32 n_sets = 0;  ///< how often any of them has been told what it is under
 
   // ---- the stage
 
