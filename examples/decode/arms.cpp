@@ -30,7 +30,9 @@ std::vector<arm_options> ways_to_serve(model const& m, u64 seed, std::string con
     bool const hints = o.width != 0;
     o.seed = seed;
     o.device = device;
-    ways.push_back({std::move(name), std::move(o), batch, hints});
+    bool const failures = o.copy_failures_q16 != 0;
+    bool const hits = o.slots == 0 || o.slots >= m.numbers.k;
+    ways.push_back({std::move(name), std::move(o), batch, hints, failures, hits});
   };
   // Hints without a governor, so that what hurts is not stopped before it could do harm.
   auto const ahead = [](u32 slots, u32 width, char const* predictor = "router_lookahead") {
@@ -75,7 +77,7 @@ std::vector<arm_options> ways_to_serve(model const& m, u64 seed, std::string con
 
 arm run_arm(model const& m, tokenizer const& words, arm_options const& how,
             generation_request request) {
-  arm result{how.name, how.expects_hints, {}, {}, {}};
+  arm result{how.name, how.expects_hints, {}, {}, {}, how.expects_failures, how.expects_hits};
   std::unique_ptr<device> const on = make_device(m, how.device);
   request.batch = how.batch;
   result.made = generate(*on, words, request);
@@ -128,6 +130,17 @@ std::string compare(std::span<arm const> arms) {
     }
     if (sum[access_kind::load].value == 0 && sum[access_kind::overflow_miss].value == 0) {
       return a.name + ": no expert was loaded";
+    }
+    if (sum.arrived[static_cast<u32>(intent::demand)].value + sum.scratch_arrived.value == 0) {
+      return a.name + ": no load arrived";
+    }
+    if (a.expects_hits && sum[access_kind::hit].value == 0) {
+      return a.name + ": no resident expert was read again";
+    }
+    if (a.expects_failures &&
+        (a.report.copies_failed == 0 ||
+         (a.expects_hints && sum.failed[static_cast<u32>(intent::speculative)].value == 0))) {
+      return a.name + ": no copy failed";
     }
     if (a.expects_hints && (a.report.produced == 0 || a.report.hints == 0)) {
       return a.name + ": the predictor never ran";

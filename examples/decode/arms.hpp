@@ -15,6 +15,8 @@ struct arm_options {
   device_options device;
   u32 batch = 1;  ///< prompt tokens per forward pass
   bool expects_hints = false;
+  bool expects_failures = false;
+  bool expects_hits = true;  ///< a token's experts fit
 };
 
 /// What came of it, as far as it must not depend on the way.
@@ -24,6 +26,8 @@ struct arm {
   generation made;
   std::string text;
   device_report report;
+  bool expects_failures = false;
+  bool expects_hits = true;
 };
 
 /// All experts resident first; then fewer slots down to one, look-ahead of several widths, predictors that guess and
@@ -39,8 +43,9 @@ std::vector<arm> run_arms(model const& m, tokenizer const& words, std::span<arm_
                           generation_request const& request);
 
 /// Why the arms do not prove that the way of serving experts leaves the output alone; empty where they do. The first is
-/// what the others are compared with. Equal hashes of nothing prove nothing: an arm without text, without a load,
-/// or, where it expects hints, without a call of the predictor or a transfer that a hint started, is a failure.
+/// what the others are compared with. Equal hashes of nothing prove nothing: an arm without text, without a load that
+/// arrived, without a resident expert that was read again where a token's fit, or, where it expects hints, without a call of the predictor or a
+/// transfer that a hint started, is a failure; so is one that expects failures and had none, or none of a hint's transfers.
 std::string compare(std::span<arm const> arms);
 
 }  // namespace warmset_decode

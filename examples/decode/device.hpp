@@ -50,12 +50,13 @@ struct device_report {
   u64 governor_stops = 0;
   u64 possible = 0;  ///< layers after which hints could have been made
   u64 produced = 0;  ///< of those, in which the predictor was asked
-  u64 hints = 0;     ///< that it made
+  u64 hints = 0;     ///< that it made; on a GPU those offered
   u64 loads = 0;     ///< transfers that they started
   u64 stall_ns = 0;  ///< compute waited for demanded experts
   u64 compute_ns = 0;
   u64 copies_failed = 0;  ///< banks; on a GPU experts
-  u64 reads = 0;          ///< of experts' weights, each checked for whose they are
+  u64 reads =
+      0;  ///< of experts' weights, each checked for whose they are; on a GPU experts that were routed to
 };
 
 /// Where a model runs: the dense weights resident, the experts out of a cache. A sequence is one context; the cache

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <optional>
 #include <stdexcept>
@@ -70,6 +71,8 @@ class pinned_experts final : public cuda::mapped_source {
   unsigned char const* bank(layer_id layer, u32 bank) const override {
     return banks_[layer.value * n_banks + bank];
   }
+  unsigned char const* data() const { return memory_.data(); }
+  u64 size() const { return memory_.size(); }
 
  private:
   static std::vector<unsigned char*> place(model const& m, arena& to) {
@@ -85,12 +88,25 @@ class pinned_experts final : public cuda::mapped_source {
   std::vector<unsigned char*> banks_;  // [layer][bank], as kernels name it
 };
 
+/// A graph as a capture leaves it.
+struct recorded {
+  recorded() = default;
+  recorded(recorded const&) = delete;
+  recorded& operator=(recorded const&) = delete;
+  ~recorded() {
+    if (of != nullptr) {
+      (void)cudaGraphDestroy(of);
+    }
+  }
+  cudaGraph_t of = nullptr;
+};
+
 /// A captured step.
 class graph {
  public:
   graph() = default;
-  explicit graph(cudaGraph_t made) {
-    check(cudaGraphInstantiate(&ready_, made, 0), "instantiating a graph");
+  explicit graph(recorded const& made) {
+    check(cudaGraphInstantiate(&ready_, made.of, 0), "instantiating a graph");
   }
   graph(graph&& other) noexcept : ready_(std::exchange(other.ready_, nullptr)) {}
   graph& operator=(graph&& other) noexcept {
@@ -132,7 +148,10 @@ class cuda_engine final : public step_engine {
       : a_(m.numbers), shape_(shape), experts_(m), link_free_at_(1), held_(m, options),
         pools_(held_.geometry, held_.sites, {held_.tables.data(), held_.tables.size()}, experts_,
                {}, adaptor_of(options, link_free_at_.data())),
-        logits_(a_.vocabulary), beside_{cuda::branch::make(), cuda::branch::make()} {
+        logits_(a_.vocabulary), now_(1),
+        link_bytes_per_us_(options.link_bytes_per_us != 0 ? options.link_bytes_per_us
+                                                          : measured_link()),
+        beside_{cuda::branch::make(), cuda::branch::make()} {
     arena page_size;
     (void)lay_out_page(a_, shape.n_hints, page_size);
     page_memory_ = cuda::mapped_memory<unsigned char>(page_size.size());
@@ -173,21 +192,27 @@ class cuda_engine final : public step_engine {
 
   step_page const& page() const override { return page_; }
   void set(phase p, u64 hint_bytes) override {
-    check(pools_.set({epoch, p, 0, step_context::no_token, hint_bytes}).code, "telling the graphs");
+    // the last step is over, and so is its copy of this
+    *now_.data() = {epoch, p, 0, step_context::no_token, hint_bytes};
+    check(pools_.set(stream_.of, now_.data()).code, "telling the graphs");
   }
-  void run(bool ahead) override {
+  u64 link_bytes_per_us() const override { return link_bytes_per_us_; }
+  u64 run(bool ahead) override {
     captured& of = captured_[ahead ? 1 : 0];
     if (!of.ready) {
       capture(of, ahead);
     }
+    auto const begin = std::chrono::steady_clock::now();
     of.ready.launch(stream_.of);
     if (of.times) {
       of.times->launched();
     }
     check(cudaStreamSynchronize(stream_.of), "a step");
+    u64 const took = ns_since(begin);
     if (of.times) {
       (void)of.times->collect(*table_);
     }
+    return took;
   }
   std::span<float const> logits() override {
     check(cudaMemcpyAsync(logits_.data(), step_.logits, logits_.size() * sizeof(float),
@@ -200,6 +225,26 @@ class cuda_engine final : public step_engine {
 
  private:
   static constexpr u32 epoch = 1;
+
+  static u64 ns_since(std::chrono::steady_clock::time_point begin) {
+    auto const took = std::chrono::steady_clock::now() - begin;
+    return static_cast<u64>(std::chrono::duration_cast<std::chrono::nanoseconds>(took).count());
+  }
+
+  /// What the link brings by itself, by the fastest of a few copies; at least 1.
+  u64 measured_link() const {
+    u64 const bytes = std::min(experts_.size(), u64{32} << 20);
+    cuda::device_memory<unsigned char> room(static_cast<std::size_t>(bytes));
+    u64 best = u64_max;
+    for (int i = 0; i < 4; ++i) {
+      auto const begin = std::chrono::steady_clock::now();
+      check(cudaMemcpy(room.data(), experts_.data(), bytes, cudaMemcpyHostToDevice),
+            "measuring the link");
+      check(cudaDeviceSynchronize(), "measuring the link");
+      best = std::min(best, ns_since(begin));
+    }
+    return std::max(bytes * 1000 / std::max(best, u64{1}), u64{1});
+  }
 
   struct captured {
     graph ready;
@@ -268,12 +313,11 @@ class cuda_engine final : public step_engine {
     if (times != nullptr) {
       (void)times->end_step(stream_.of);
     }
-    cudaGraph_t made = nullptr;
-    cudaError_t const ended = cudaStreamEndCapture(stream_.of, &made);
+    recorded made;
+    cudaError_t const ended = cudaStreamEndCapture(stream_.of, &made.of);
     check(into.first(), "recording a step");
     check(ended, "a capture");
     to.ready = graph(made);
-    check(cudaGraphDestroy(made), "a graph");
   }
 
   gpu needed_;  // first: nothing else is tried without one
@@ -285,7 +329,9 @@ class cuda_engine final : public step_engine {
   pools pools_;
   cuda::mapped_memory<float> logits_;
   cuda::mapped_memory<unsigned char> page_memory_;
+  cuda::mapped_memory<cuda::launch_state> now_;
   cuda::device_memory<unsigned char> memory_;
+  u64 link_bytes_per_us_;
   step_page page_{};
   step_page device_page_{};
   step_memory step_{};

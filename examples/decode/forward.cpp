@@ -18,8 +18,10 @@ step_page lay_out_page(architecture const& a, u32 n_hints, arena& to) {
   p.told.ids = to.take<i32>(u64{a.layers} * a.k);
   p.told.weights = to.take<float>(u64{a.layers} * a.k);
   p.told.hints = to.take<i32>(u64{a.layers} * n_hints);
-  p.told.loads = to.take<u32>(u64{a.layers} * (1 + a.k));
-  p.told.copies = to.take<u32>(u64{a.layers} * (1 + n_hints));
+  p.told.n_loads = to.take<u32>(a.layers);
+  p.told.n_copies = to.take<u32>(a.layers);
+  p.told.loads = to.take<cuda::fetch_order>(u64{a.layers} * a.k);
+  p.told.copies = to.take<cuda::fetch_order>(u64{a.layers} * n_hints);
   p.told.faults = to.take<u32>(a.layers);
   return p;
 }

@@ -218,8 +218,10 @@ class step_engine {
   virtual step_page const& page() const = 0;
   /// What the next steps are under. Not while one runs.
   virtual void set(warmset::phase p, u64 hint_bytes) = 0;
-  /// Carries out one step, of what the page says. Returns when it is over and has told.
-  virtual void run(bool ahead) = 0;
+  /// Carries out one step, of what the page says. Returns when it is over and has told: how many nanoseconds it took.
+  virtual u64 run(bool ahead) = 0;
+  /// What the link to the slots carries in a microsecond; 0 = copies take no time.
+  virtual u64 link_bytes_per_us() const = 0;
   /// The logits of the last step; they live until the next call.
   virtual std::span<float const> logits() = 0;
   /// Where the parts of each step's time are to go; null = nowhere. Once, before the first step.

@@ -464,13 +464,15 @@ struct layer_facts {
 
 /// What a step tells the host, layer by layer, in memory that the host reads.
 struct told_page {
-  warmset::outcome* counters;  ///< so far, in all phases
-  i32* ids;                    ///< [layers][k]
-  float* weights;              ///< [layers][k]
-  i32* hints;                  ///< [layers][n_hints]
-  u32* loads;                  ///< [layers][1 + k]: how many, and experts
-  u32* copies;                 ///< [layers][1 + n_hints]
-  u32* faults;                 ///< [layers]: step_fault
+  warmset::outcome* counters;          ///< so far, in all phases
+  i32* ids;                            ///< [layers][k]
+  float* weights;                      ///< [layers][k]
+  i32* hints;                          ///< [layers][n_hints]
+  u32* n_loads;                        ///< [layers]
+  u32* n_copies;                       ///< [layers]
+  warmset::cuda::fetch_order* loads;   ///< [layers][k]
+  warmset::cuda::fetch_order* copies;  ///< [layers][n_hints]; of the last step that looked ahead
+  u32* faults;                         ///< [layers]: step_fault
 };
 
 /// Ends a step: tells the host. One block.
@@ -500,20 +502,20 @@ struct tell {
                [&](u32 i) { page.hints[i] = facts[i / n_hints].hints[i % n_hints]; });
     g.for_each(layers, [&](u32 l) {
       page.faults[l] = facts[l].loads->fault;
-      list(*facts[l].loads, page.loads + u64{l} * (1 + k), k);
+      page.n_loads[l] = list(*facts[l].loads, page.loads + u64{l} * k, k);
       if (facts[l].copies != nullptr) {
-        list(*facts[l].copies, page.copies + u64{l} * (1 + n_hints), n_hints);
+        page.n_copies[l] = list(*facts[l].copies, page.copies + u64{l} * n_hints, n_hints);
       }
     });
   }
 
  private:
-  WARMSET_HD static void list(queue const& from, u32* to, u32 most) noexcept {
+  WARMSET_HD static u32 list(queue const& from, warmset::cuda::fetch_order* to, u32 most) noexcept {
     u32 const n = min_of(from.n, most);
-    to[0] = n;
     for (u32 i = 0; i < n; ++i) {
-      to[1 + i] = from.order[i].expert;
+      to[i] = from.order[i];
     }
+    return n;
   }
 };
 

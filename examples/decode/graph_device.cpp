@@ -2,13 +2,14 @@
 #include "graph_device.hpp"
 
 #include <algorithm>
-#include <chrono>
+#include <bit>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include <warmset/core/outcome_words.hpp>
 #include <warmset/gate/governor.hpp>
+#include <warmset/gate/hint_ledger.hpp>
 #include <warmset/observe/health.hpp>
 #include <warmset/observe/snapshot.hpp>
 
@@ -42,8 +43,11 @@ class graph_device final : public device {
       : a_(m.numbers), options_(checked(options)), tools_(tools),
         shape_(shape_of(options, tools == nullptr ? 0 : tools->wanted_width(), m.numbers)),
         model_(m.geometry()), engine_(make(m, options, shape_)), last_(a_.layers),
-        health_(setup_of(m)), groups_(a_.layers), speculated_(u64{a_.layers} * a_.experts) {
+        health_(setup_of(m)), groups_(a_.layers), slot_of_(u64{a_.layers} * a_.experts),
+        speculated_(u64{a_.layers} * a_.experts) {
     counted_.open(model_);
+    std::vector<u32> const n_slots(a_.layers, a_.experts + a_.k);  // with scratch, at most
+    ledger_.open(model_, n_slots);
     if (shape_.said_by_host) {
       predictor_ = make_predictor(options.predictor);
       predictor_->open(model_);
@@ -86,10 +90,11 @@ class graph_device final : public device {
     r.governor = governor_.state();
     r.governor_stops = governor_.stops();
     total_counters const sum = r.counters.sum();
-    r.hints = sum.hints_offered.value;
+    r.hints = sum.hints_offered.value -
+              sum.hints_dropped[static_cast<u32>(reason::sentinel)].value;  // padding
     r.loads = sum.issued[static_cast<u32>(intent::speculative)].value;
     r.copies_failed = sum.failed[0].value + sum.failed[1].value;
-    r.reads = sum.demanded.value;
+    r.reads = reads_;
     return r;
   }
 
@@ -97,11 +102,11 @@ class graph_device final : public device {
   void step(u32 token, phase p) {
     *engine_->page().now = {token, position_};
     bool const ahead = looks_ahead(p);
-    auto const begin = std::chrono::steady_clock::now();
-    engine_->run(ahead);
-    auto const took = std::chrono::steady_clock::now() - begin;
-    step_ns_ = static_cast<u64>(std::chrono::duration_cast<std::chrono::nanoseconds>(took).count());
-    count(p);
+    u64 const step_ns = engine_->run(ahead);
+    count(p, ahead);
+    if (!ahead) {
+      time_compute(step_ns);
+    }
     if (tools_ != nullptr) {
       show(token, p, ahead);
     }
@@ -122,8 +127,8 @@ class graph_device final : public device {
       may = permitted(p, n_targets);
     }
     why_ = may.why;
-    u64 const n =
-        std::min({may.bytes, options_.hint_bytes, shape_.width * expert_bytes_}) / expert_bytes_;
+    u64 const most = std::min(options_.hint_bytes / expert_bytes_, u64{shape_.width});
+    u64 const n = in_steps(std::min(may.bytes / expert_bytes_, most), most);
     condition_report const& in_vain = health_.report()[health_condition::nothing_issued];
     bool const ahead = n != 0 && n_targets != 0 && (!in_vain.raised || health_.report().probe_due);
     counts_.produced += ahead ? n_targets : 0;
@@ -149,23 +154,43 @@ class graph_device final : public device {
     return may;
   }
 
-  /// What the link carries during a layer beyond what demand moved there, after the last step.
-  u64 slack_bytes() const noexcept {
-    if (options_.link_bytes_per_us == 0) {
-      return u64_max;
+  /// Experts that the branches may move, in powers of two below the most: down at once, up only after several steps in a
+  /// row that permit it, since each change has to reach the device.
+  u64 in_steps(u64 n, u64 most) noexcept {
+    u64 const permitted = n == most ? n : std::bit_floor(n);
+    u64 const now = hint_bytes_ == u64_max ? 0 : hint_bytes_ / expert_bytes_;
+    if (now == 0 || permitted <= now) {
+      n_steps_above_ = 0;
+      return permitted;
     }
-    u64 const carries = step_ns_ * options_.link_bytes_per_us / 1000;
-    return saturating_sub(carries, demand_bytes_) / a_.layers;
+    if (++n_steps_above_ < steps_before_more) {
+      return now;
+    }
+    n_steps_above_ = 0;
+    return permitted;
+  }
+
+  /// What the link carries while a layer computes: a layer waits for what it demands, so that its transfers and those of
+  /// hints do not share that time.
+  u64 slack_bytes() const noexcept {
+    u64 const rate = engine_->link_bytes_per_us();
+    return rate == 0 ? u64_max : compute_ns_ * rate / (1000 * u64{a_.layers});
+  }
+
+  /// Learns from a step without hints how long its layers compute: the least of the last ones, which a disturbed step
+  /// does not move and a longer context slowly does.
+  void time_compute(u64 step_ns) noexcept {
+    u64 const rate = engine_->link_bytes_per_us();
+    u64 const ns = saturating_sub(step_ns, rate == 0 ? 0 : demand_bytes_ * 1000 / rate);
+    compute_ns_ = compute_ns_ == 0 ? ns : std::min(ns, compute_ns_ + compute_ns_ / 16 + 1);
   }
 
   // ---- after a step
 
   /// Takes in what the counters have become, layer by layer, under the step's phase.
-  void count(phase p) {
+  void count(phase p, bool ahead) {
     ops::told_page const& told = engine_->page().told;
-    u32 issued = 0;
-    u32 used = 0;
-    u32 wasted = 0;
+    ++n_steps_;
     demand_bytes_ = 0;
     for (u32 l = 0; l < a_.layers; ++l) {
       if (told.faults[l] != 0) {
@@ -177,23 +202,66 @@ class graph_device final : public device {
       counted_.record(l, p) = counted_.record(l, p) + since;
       counted_.close(l, p);
       last_[l] = told.counters[l];
-      issued += since.issued[static_cast<u32>(intent::speculative)];
-      used += since[access_kind::first_use] + since.late_of_hint;
-      wasted += since.evicted_unused;
+      reads_ += distinct_ids(l);
+      governor_.issued(since.issued[static_cast<u32>(intent::speculative)] * expert_bytes_);
+      judge(l, ahead);
       demand_bytes_ += since.issued[static_cast<u32>(intent::demand)] * expert_bytes_;
     }
-    counts_.judged.used += used;
-    counts_.judged.wasted += wasted;
-    governor_.issued(issued * expert_bytes_);
-    if ((used | wasted) != 0) {
-      governor_.judge(used, wasted, 0);
-    }
-    ++n_steps_;
     bool const is_stopped = governor_.is_stopped() || options_.hint_bytes < expert_bytes_;
     for (group_health& g : groups_) {
       g = {shape_.width != 0 ? why_ : reason::none, n_steps_, 0, reason::none, is_stopped};
     }
     health_.update(counted_.total(), groups_);
+  }
+
+  std::span<cuda::fetch_order const> copies_of(u32 l, bool ahead) const {
+    ops::told_page const& told = engine_->page().told;
+    return {told.copies + u64{l} * shape_.n_hints, ahead && l != 0 ? told.n_copies[l] : 0};
+  }
+  std::span<cuda::fetch_order const> loads_of(u32 l) const {
+    ops::told_page const& told = engine_->page().told;
+    return {told.loads + u64{l} * a_.k, told.n_loads[l]};
+  }
+  static bool names(std::span<cuda::fetch_order const> of, u32 expert) noexcept {
+    return std::any_of(of.begin(), of.end(), [&](auto const& o) { return o.expert == expert; });
+  }
+
+  /// Experts that the layer's router chose in the step.
+  u64 distinct_ids(u32 l) {
+    i32 const* const ids = engine_->page().told.ids + u64{l} * a_.k;
+    experts_.assign(ids, ids + a_.k);
+    std::sort(experts_.begin(), experts_.end());
+    return static_cast<u64>(std::unique(experts_.begin(), experts_.end()) - experts_.begin());
+  }
+
+  /// Judges the hints of a layer's step, which has been planned: those that went out in it.
+  void judge(u32 l, bool ahead) {
+    auto const place = [&](cuda::fetch_order const& o) {
+      slot_of_[u64{l} * a_.experts + o.expert] = o.slot;
+    };
+    u32 const step = static_cast<u32>(n_steps_);
+    std::span<cuda::fetch_order const> const copies = copies_of(l, ahead);
+    std::span<cuda::fetch_order const> const loads = loads_of(l);
+    std::for_each(copies.begin(), copies.end(), place);
+    gate::verdict v = ledger_.issue(l, l, step, copies);
+    std::for_each(loads.begin(), loads.end(), place);
+    i32 const* const ids = engine_->page().told.ids + u64{l} * a_.k;
+    experts_.assign(ids, ids + a_.k);
+    how_.clear();
+    slots_.clear();
+    for (u32 e : experts_) {
+      // of what is resident the ledger knows itself whether a hint has brought it
+      how_.push_back(names(loads, e) ? access_kind::load : access_kind::first_use);
+      slots_.push_back(slot_of_[u64{l} * a_.experts + e]);
+    }
+    gate::verdict const planned = ledger_.plan(l, l, step, experts_, how_, slots_, loads);
+    v = {v.used + planned.used, v.wasted + planned.wasted, v.regretted + planned.regretted};
+    counts_.judged.used += v.used;
+    counts_.judged.wasted += v.wasted;
+    counts_.judged.regretted += v.regretted;
+    if ((v.used | v.wasted | v.regretted) != 0) {
+      governor_.judge(v.used, v.wasted, v.regretted);
+    }
   }
 
   /// Shows the instruments what the step told.
@@ -205,20 +273,18 @@ class graph_device final : public device {
         i32 const* const hints = told.hints + u64{l} * shape_.n_hints;
         u32 const n = static_cast<u32>(std::find(hints, hints + shape_.n_hints, -1) - hints);
         tools_->predicted(l, {hints, n});
-        u32 const* const copies = told.copies + u64{l} * (1 + shape_.n_hints);
-        for (u32 i = 0; i < copies[0]; ++i) {
-          tools_->copied(l, copies[1 + i]);
-          speculated[copies[1 + i]] = 1;
+        for (cuda::fetch_order const& each : copies_of(l, ahead)) {
+          tools_->copied(l, each.expert);
+          speculated[each.expert] = 1;
         }
       }
       std::span<i32 const> const ids(told.ids + u64{l} * a_.k, a_.k);
       tools_->routed(l, position_, p, {&token, 1}, ids, {told.weights + u64{l} * a_.k, a_.k});
-      u32 const* const loads = told.loads + u64{l} * (1 + a_.k);
+      std::span<cuda::fetch_order const> const loads = loads_of(l);
       experts_.assign(ids.begin(), ids.end());
       how_.clear();
       for (u32 e : experts_) {
-        bool const is_load = std::find(loads + 1, loads + 1 + loads[0], e) != loads + 1 + loads[0];
-        how_.push_back(is_load              ? access_kind::load
+        how_.push_back(names(loads, e)      ? access_kind::load
                        : speculated[e] != 0 ? access_kind::first_use
                                             : access_kind::hit);
         speculated[e] = 0;
@@ -253,6 +319,8 @@ class graph_device final : public device {
     }
   }
 
+  static constexpr u32 steps_before_more = 8;
+
   architecture const a_;
   device_options options_;
   instruments* tools_;
@@ -263,11 +331,14 @@ class graph_device final : public device {
   observe::counting counted_;
   std::vector<outcome> last_;  // by layer: the counters as they were told last
   gate::governor governor_;
+  gate::hint_ledger ledger_;
   health_monitor health_;
   std::vector<group_health> groups_;
+  std::vector<u32> slot_of_;      // [layer][expert]: where it has been brought last
   std::vector<char> speculated_;  // [layer][expert]: copied for a hint, and not demanded since
   std::vector<u32> experts_;
   std::vector<access_kind> how_;
+  std::vector<u32> slots_;
   std::vector<hint> hints_;
   device_report counts_;
   reason why_ = reason::none;
@@ -275,7 +346,9 @@ class graph_device final : public device {
   u64 hint_bytes_ = u64_max;
   u64 expert_bytes_ = 1;
   u64 demand_bytes_ = 0;  // of the last step
-  u64 step_ns_ = 0;       // the same
+  u64 compute_ns_ = 0;    // of a step, all its layers together; 0 = not known
+  u64 reads_ = 0;
+  u32 n_steps_above_ = 0;  // in a row: that permitted more than the branches may move
   u64 n_steps_ = 0;
   u32 position_ = 0;
 };

@@ -74,6 +74,8 @@ def main():
     parser.add_argument("--score", action="append", default=[], help="a further score that every kernel uses")
     parser.add_argument("--contains", action="append", default=[], metavar="KERNEL=REGEX",
                         help="what the PTX that a kernel of this name reaches has to contain; it runs no policy")
+    parser.add_argument("--lacks", action="append", default=[], metavar="KERNEL=REGEX",
+                        help="what the PTX that a kernel of this name reaches must not contain; with --contains")
     parser.add_argument("--stamps", help="a directory that remembers what has passed")
     parser.add_argument("--reads", action="append", default=[], help="a file or tree that the kernels include")
     parser.add_argument("file")
@@ -108,9 +110,15 @@ def main():
                   if re.search(rf"\b{text.split('=', 1)[0]}\b", names[entry])]
         if args.contains:
             missing = [regex for regex in wanted if not any(re.search(regex, functions[name][3]) for name in reached)]
+            banned = [text.split("=", 1)[1] for text in args.lacks
+                      if re.search(rf"\b{text.split('=', 1)[0]}\b", names[entry])]
+            found = [regex for regex in banned if any(re.search(regex, functions[name][3]) for name in reached)]
             if missing or not wanted:
                 failures += 1
                 print(f"hollow: {names[entry][:200]}\n  {instructions} instructions; not there: {missing or 'any demand'}")
+            elif found:
+                failures += 1
+                print(f"forbidden: {names[entry][:200]}\n  there: {found}")
             else:
                 print(f"{instructions} instructions, {len(reached)} functions: {names[entry][:120]}")
             continue

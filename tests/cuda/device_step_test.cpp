@@ -109,6 +109,27 @@ TEST_CASE("a step under another epoch commits nothing, comes from scratch and sa
   CHECK(pool.fault() == static_cast<u32>(cuda::step_fault::stale_epoch));
 }
 
+TEST_CASE("hints that commit refuses leave no order of a slot", "[cuda]") {
+  using policy = bundles::guarded<bundles::of<score::lru>, guard::none>;
+  host_pool<policy> pool;
+  std::vector<i32> slots(3);
+  pool.step(one_lane{}, {0, 0, phase::decode}, {1, 2, 3}, slots);
+  pool.fetch(2);
+  pool.advise(one_lane{}, {0, 0, phase::decode, u64_max}, {5, 6});
+  REQUIRE(pool.n_fetched(pool.hint_view()) == 1);
+  pool.fetch(pool.hint_view(), 2, cuda::plain_gather{});
+  pool.step(one_lane{}, {0, 0, phase::decode}, {5, 2, 3}, slots);  // there is room for the next hint again
+  block_header& header = const_cast<block_header&>(pool.owner().view().header());
+  outcome const counted = pool.counted();
+  header.n_layers = 0;  // no plan has a row then
+  pool.advise(one_lane{}, {0, 0, phase::decode, u64_max}, {7, 8});
+  CHECK(pool.n_fetched(pool.hint_view()) == 0);
+  header.n_layers = 1;
+  outcome const after = pool.counted();
+  CHECK(after.issued[0] + after.issued[1] == counted.issued[0] + counted.issued[1]);
+  CHECK(audit(pool.owner().view()));
+}
+
 TEST_CASE("a step that is wider than its graph may be is served and leaves a fault", "[cuda]") {
   using policy = bundles::of<score::lru>;
   host_pool<policy> pool;

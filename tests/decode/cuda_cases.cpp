@@ -16,6 +16,7 @@
 #include "cuda/gpu.cuh"
 #include "decode/instruments.hpp"
 #include "decode/support.hpp"
+#include "decode/twin_engine.hpp"
 
 #if defined(WARMSET_HAS_JSON)
 #include <nlohmann/json.hpp>
@@ -139,22 +140,78 @@ TEST_CASE("the likeliest text of a GPU is the committed one, twice with the same
   CHECK(hashes[0] == hashes[1]);
 }
 
-TEST_CASE("on a GPU all steps have one hash of all logits, however the experts are served",
-          "[short]") {
+namespace {
+
+constexpr std::size_t n_parts = 4;
+
+/// Every n_parts-th way to serve beside the first, which all are compared with.
+void check_arms(std::size_t part) {
   require_gpu();
   loaded const m(small_model_file());
   u32 const steps = n_steps();
-  std::vector<arm_options> const ways = ways_to_serve(m.model, 1, "cuda");
-  REQUIRE(ways.size() >= 14);
+  std::vector<arm_options> const all = ways_to_serve(m.model, 1, "cuda");
+  REQUIRE(all.size() >= 14);
+  std::vector<arm_options> ways = {all[0]};
+  for (std::size_t i = 1 + part; i < all.size(); i += n_parts) {
+    ways.push_back(all[i]);
+    ways.back().device.copy_failures_q16 *= steps < 512 ? 3 : 1;  // some fail in few steps, too
+  }
   std::vector<arm> const arms = run_arms(m.model, m.words, ways, request_for(m, steps));
   CHECK(compare(arms) == "");
   for (std::size_t i = 0; i < arms.size(); ++i) {
     INFO(arms[i].name);
     CHECK(arms[i].made.decode_steps == steps);
     CHECK(arms[i].report.reads >= u64{steps} * 8 * 4);
-    if (steps >= 32) {
-      CHECK((arms[i].report.copies_failed != 0) == (ways[i].device.copy_failures_q16 != 0));
-    }
+    CHECK((arms[i].report.copies_failed != 0) == (ways[i].device.copy_failures_q16 != 0));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("on a GPU all steps have one hash of all logits, however the experts are served: part 1",
+          "[short-arms-1]") {
+  check_arms(0);
+}
+TEST_CASE("on a GPU all steps have one hash of all logits, however the experts are served: part 2",
+          "[short-arms-2]") {
+  check_arms(1);
+}
+TEST_CASE("on a GPU all steps have one hash of all logits, however the experts are served: part 3",
+          "[short-arms-3]") {
+  check_arms(2);
+}
+TEST_CASE("on a GPU all steps have one hash of all logits, however the experts are served: part 4",
+          "[short-arms-4]") {
+  check_arms(3);
+}
+
+TEST_CASE("a GPU decides what its host twin decides, with hints and with copies that fail",
+          "[short]") {
+  require_gpu();
+  loaded const m(small_model_file());
+  std::vector<u32> const tokens = m.words.encode(
+      "The kernel maps a page of memory into the address space of a process. static int one(void) "
+      "{ return 1; }");
+  device_options hints = on_gpu(8, 8);
+  hints.governed = false;
+  device_options fails = hints;
+  fails.copy_failures_q16 = 3'000;
+  for (device_options const& o : {hints, fails}) {
+    auto const on = make_device(m.model, o);
+    auto const twin = make_twin(m.model, o);
+    follow(*on, tokens, 4, {});
+    follow(*twin, tokens, 4, {});
+    device_report const a = on->report();
+    device_report const b = twin->report();
+    CHECK((a.copies_failed != 0) == (o.copy_failures_q16 != 0));
+    CHECK(a.loads != 0);
+    total_counters mine = a.counters.sum();
+    bool same = true;
+    mine.zip(b.counters.sum(), [&](auto x, auto y) { same = same && x == y; });
+    CHECK(same);
+    CHECK(a.judged.used == b.judged.used);
+    CHECK(a.judged.wasted == b.judged.wasted);
+    CHECK(a.judged.regretted == b.judged.regretted);
   }
 }
 
@@ -174,6 +231,7 @@ TEST_CASE("a GPU's counters, health and governor are those of a device", "[short
   for (auto const& each : sum.hints_dropped) {
     dropped += each.value;
   }
+  dropped -= sum.hints_dropped[static_cast<u32>(reason::sentinel)].value;  // padding is no hint
   CHECK(r.hints == r.loads + dropped);
 
   device_options none = on_gpu(8, 4);
@@ -214,12 +272,12 @@ TEST_CASE("a GPU's phase table has every step, and its rows sum to them", "[shor
   CHECK(times.sum()[time_row::copies].value != 0);
 }
 
-TEST_CASE("a GPU that is held back brings no more bytes than the link it stands for") {
+TEST_CASE("a GPU that is held back brings as many bytes as the link it stands for, and no more") {
   require_gpu();
   loaded const m(small_model_file());
-  device_options o = on_gpu(8, 4);
+  device_options o = on_gpu(8, 8);
   o.governed = false;
-  o.link_bytes_per_us = 100;
+  o.link_bytes_per_us = 25;  // an expert in a millisecond: the link is never idle for long
   auto const on = make_device(m.model, o);
   generation const made = generate(*on, m.words, request_for(m, 32));
   // what the last step fetched is counted by the next one
@@ -227,7 +285,8 @@ TEST_CASE("a GPU that is held back brings no more bytes than the link it stands 
   double const us = 1e6 * (made.prompt_seconds + made.decode_seconds);
   CAPTURE(bytes, us);
   CHECK(bytes > 1e6);
-  CHECK(bytes / us <= 100.5);
+  CHECK(bytes / us <= 25.1);
+  CHECK(bytes / us >= 0.8 * 25);
 }
 
 TEST_CASE("what no graph can do is refused where there is a GPU and where there is none") {

@@ -108,6 +108,31 @@ TEST_CASE("equal hashes that prove nothing are failures") {
                  "the predictor never ran"));
   CHECK(mentions(planted([](auto& arms) { arms[2].report.hints = 0; }), "the predictor never ran"));
   CHECK(mentions(planted([](auto& arms) { arms[2].report.loads = 0; }), "no hint was installed"));
+  CHECK(mentions(planted([](auto& arms) { arms[1].expects_failures = true; }), "no copy failed"));
+  // failures of demanded transfers alone are none of a hint's
+  CHECK(mentions(planted([](auto& arms) {
+                   arms[2].expects_failures = true;
+                   arms[2].report.copies_failed = 1;
+                 }),
+                 "no copy failed"));
+  auto const without = [&](auto&& change) {
+    observe::counting counted;
+    geometry const numbers = m.model.geometry();
+    counted.open(numbers);
+    outcome& o = counted.record(0, phase::decode);
+    o[access_kind::load] = o.demanded = o.issued[0] = 9;
+    o[access_kind::hit] = 4;
+    o.arrived[0] = 9;
+    change(o);
+    counted.close(0, phase::decode);
+    return planted([&](auto& arms) {
+      arms[1].report.counters = warmset::snapshot(numbers);
+      (void)arms[1].report.counters.take(counted);
+    });
+  };
+  CHECK(without([](outcome&) {}) == "");
+  CHECK(mentions(without([](outcome& o) { o.arrived[0] = 0; }), "no load arrived"));
+  CHECK(mentions(without([](outcome& o) { o[access_kind::hit] = 0; }), "was read again"));
 }
 
 TEST_CASE("an arm whose predictor says nothing, or whose hints have no budget, does not pass for "

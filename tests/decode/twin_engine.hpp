@@ -5,6 +5,7 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <type_traits>
 #include <vector>
 
 #include <catch2/catch_test_macros.hpp>
@@ -23,12 +24,20 @@ using namespace warmset_decode;
 /// When a twin does what a GPU may do beside the stream of the steps: a branch's work and what a score learns.
 enum class beside_runs { at_once, as_late_as_possible };
 
+/// What a block finds in its shared memory, so that a read before the first write is no lucky zero.
+template <class Shared>
+void leave_garbage(Shared& shared) {
+  static_assert(std::is_trivially_copyable_v<Shared>);
+  std::memset(static_cast<void*>(&shared), 0xFF, sizeof shared);
+}
+
 /// Lets every operation of a graph run one after the other, block after block, by one lane or by several, which are threads.
 class twin_engine final : public step_engine {
  public:
   twin_engine(model const& m, device_options const& options, step_shape const& shape,
               beside_runs when, u32 n_lanes)
-      : a_(m.numbers), shape_(shape), when_(when), n_lanes_(n_lanes), dense_(m),
+      : a_(m.numbers), options_(options), shape_(shape), when_(when), n_lanes_(n_lanes),
+        team_(n_lanes), dense_(m),
         pools_(m, options), adaptor_{{}, options.seed, options.copy_failures_q16} {
     arena measure_page;
     (void)lay_out_page(a_, shape.n_hints, measure_page);
@@ -62,14 +71,17 @@ class twin_engine final : public step_engine {
   void set(phase p, u64 hint_bytes) override {
     phase_ = p;
     hint_bytes_ = hint_bytes;
+    ++n_sets;
   }
-  void run(bool ahead) override {
+  u64 run(bool ahead) override {
     record_step(*this, a_, shape_, page_, step_, ahead);
     REQUIRE(late_.empty());
     for (u32 l = 0; l < a_.layers; ++l) {
       REQUIRE(audit(pools_.tables[l].view()));
     }
+    return made_up_ns(ahead);
   }
+  u64 link_bytes_per_us() const override { return options_.link_bytes_per_us; }
   std::span<float const> logits() override { return {step_.logits, a_.vocabulary}; }
   void measure(phase_table* table) override {
     if (table != nullptr) {
@@ -77,17 +89,18 @@ class twin_engine final : public step_engine {
     }
   }
 
+  inline static u32 n_sets = 0;  ///< how often any of them has been told what it is under
+
   // ---- the stage
 
   template <class Op>
   void run(int place, Op const& op, u32 blocks) {
     later(place, [this, op, blocks] {
       typename Op::shared shared{};
-      by_lanes([&](auto const& lanes) {
-        for (u32 block = 0; block < blocks; ++block) {
-          op(lanes, block, shared);
-        }
-      });
+      for (u32 block = 0; block < blocks; ++block) {
+        leave_garbage(shared);
+        by_lanes([&](auto const& lanes) { op(lanes, block, shared); });
+      }
     });
   }
   void fork(u32) {}
@@ -187,6 +200,32 @@ class twin_engine final : public step_engine {
     }
   }
 
+  /// How long the step would have taken on a serial link: layers compute for as long as the options say, hints go out
+  /// when the layer before theirs does, and a layer waits for its own and for what it demands.
+  u64 made_up_ns(bool ahead) const {
+    u64 now = 0, before = 0, free_at = 0;
+    for (u32 l = 0; l < a_.layers; ++l) {
+      u64 expert_bytes = 0;
+      for (cuda::bank_addresses const& b : views_[l]->banks) {
+        expert_bytes += b.bytes;
+      }
+      auto const send = [&](u64 from, u32 n) {
+        u64 const rate = options_.link_bytes_per_us;
+        if (rate != 0 && n != 0) {
+          free_at = std::max(free_at, from) + n * expert_bytes * 1000 / rate;
+          now = std::max(now, free_at);
+        }
+      };
+      if (ahead && l != 0) {
+        send(before, views_[l]->hint_queue.n);
+      }
+      before = now;
+      send(now, views_[l]->queue.n);
+      now += options_.compute_ns;
+    }
+    return now;
+  }
+
   void fetch(cuda::pool_view<decode_policy> const& view) {
     for (u32 worker = 0; worker < 2; ++worker) {
       cuda::gather<decode_policy>(
@@ -203,8 +242,7 @@ class twin_engine final : public step_engine {
     if (n_lanes_ == 1) {
       f(one_lane{});
     } else {
-      kit::lane_team team(n_lanes_);
-      team.run([&](kit::thread_lanes lanes) { f(lanes); });
+      team_.run([&](kit::thread_lanes lanes) { f(lanes); });
     }
   }
   void later(int place, std::function<void()> work) {
@@ -232,9 +270,11 @@ class twin_engine final : public step_engine {
   };
 
   architecture a_;
+  device_options options_;
   step_shape shape_;
   beside_runs when_;
   u32 n_lanes_;
+  kit::lane_team team_;
   dense_part dense_;
   step_pools pools_;
   cuda::failing_gather<> adaptor_;

@@ -143,6 +143,11 @@ class device_pools {
     return s;
   }
 
+  /// The same in the order of a stream, from pinned memory that lives until then. Does not synchronise.
+  status set(cudaStream_t stream, launch_state const* now) {
+    return {cudaMemcpyAsync(now_.data(), now, sizeof *now, cudaMemcpyHostToDevice, stream)};
+  }
+
   /// Whether every step of so many tokens fits: what a capture asks. Scratch must hold what admission declines, unless
   /// readers take it from the source.
   bool fits(layer_id layer, u32 n_tokens) const {
@@ -172,20 +177,24 @@ class device_pools {
       return joined;
     }
     pool_view<Policy> const& view = pools_[pool].view;
-    plan_kernel<Policy, Id><<<1, detail::warp_size, 0, stream>>>(view, row, now_.data(), ids, n_ids, slots, memory);
-    status s{cudaPeekAtLastError()};
+    status const planned = launch(plan_kernel<Policy, Id>, 1, detail::warp_size, stream, view, row, now_.data(), ids, n_ids,
+                                  slots, memory);
+    if (!planned) {
+      return planned;  // what the plan before has listed is not fetched again
+    }
     // whatever comes of the branch, what the plan has listed is fetched
     if constexpr (contextual_score<typename Policy::score>) {
       status const forked = aside_.fork(stream);
-      gather_kernel<Policy, Adaptor><<<options_.gather_blocks, detail::gather_threads, 0, stream>>>(view, adaptor_);
+      status const fetched = launch(gather_kernel<Policy, Adaptor>, options_.gather_blocks, detail::gather_threads, stream,
+                                    view, adaptor_);
       if (!forked) {
         return forked;
       }
-      learn_kernel<Policy><<<1, detail::learn_threads, 0, aside_.stream()>>>(view);
+      status const learned = launch(learn_kernel<Policy>, 1, detail::learn_threads, aside_.stream(), view);
+      return fetched ? learned : fetched;
     } else {
-      gather_kernel<Policy, Adaptor><<<options_.gather_blocks, detail::gather_threads, 0, stream>>>(view, adaptor_);
+      return launch(gather_kernel<Policy, Adaptor>, options_.gather_blocks, detail::gather_threads, stream, view, adaptor_);
     }
-    return s ? status{cudaPeekAtLastError()} : s;
   }
 
   /// Puts a batch of hints for a layer's next step into a stream beside the one of the steps, or into a branch of its graph:
@@ -204,10 +213,11 @@ class device_pools {
     }
     pool_view<Policy> view = pools_[pool].view;
     view.queue = pools_[pool].hint_queue.data();
-    hint_plan_kernel<Policy, Id><<<1, detail::warp_size, 0, stream>>>(view, row, now_.data(), ids, n_ids);
-    status const s{cudaPeekAtLastError()};
-    gather_kernel<Policy, Adaptor><<<options_.gather_blocks, detail::gather_threads, 0, stream>>>(view, adaptor_);
-    return s ? status{cudaPeekAtLastError()} : s;
+    status const planned =
+        launch(hint_plan_kernel<Policy, Id>, 1, detail::warp_size, stream, view, row, now_.data(), ids, n_ids);
+    return planned ? launch(gather_kernel<Policy, Adaptor>, options_.gather_blocks, detail::gather_threads, stream, view,
+                            adaptor_)
+                   : planned;
   }
 
   /// Makes the stream wait for what the last `record` left to run beside it. Every `record` begins with it. Call it after
@@ -283,6 +293,17 @@ class device_pools {
   u32 n_pools() const noexcept { return static_cast<u32>(pools_.size()); }
 
  private:
+  /// Launches a kernel; the status is this launch's and no older one's.
+  template <class... Parameters, class... Arguments>
+  static status launch(void (*kernel)(Parameters...), u32 blocks, u32 threads, cudaStream_t stream,
+                       Arguments const&... arguments) {
+    cudaLaunchConfig_t config{};
+    config.gridDim = dim3(blocks);
+    config.blockDim = dim3(threads);
+    config.stream = stream;
+    return {cudaLaunchKernelEx(&config, kernel, arguments...)};
+  }
+
   struct device_pool {
     device_memory<unsigned char> block;
     device_memory<u32> arrivals;

@@ -189,9 +189,8 @@ WARMSET_HD bool hits_on_device(Group const& g, pool_view<Policy> const& v, devic
 /// orders: whoever reads the slots of one step does so before the next begins, which is their lease.
 ///
 /// Under another epoch than the block's nothing is committed and every expert comes from scratch. So does every one of a
-/// step that would overflow or finds no scratch; a graph is captured for steps that cannot (`fits`). All three leave a
-/// step_fault, and where there is less scratch than experts the last ones are answered −1: the engine must not use that
-/// step.
+/// step that would overflow or finds no scratch, for which no graph is captured (`fits`). All three leave a step_fault, and
+/// where there is less scratch than experts the last ones are answered −1: the engine must not use that step.
 ///
 /// Where the view says reads_host, nothing of all this goes into scratch: what is declined is answered −1, and so is every
 /// expert of a step that is not committed. Readers that ask served_experts find them in place in the source.
@@ -290,7 +289,8 @@ WARMSET_HD void hints_on_device(Group const& g, pool_view<Policy> const& v, hint
   plan_speculative<Policy>(g, reader,
                            {in.row, reader.layer(in.row).step + 1, most, reader.header().model_tick, in.in_phase}, ids,
                            n_ids, w, p);
-  status const committed = commit<Policy>(g, t, p, v.counts(in.in_phase), detail::list_for_gather<Policy>{v, in.row});
+  bool const committed =
+      static_cast<bool>(commit<Policy>(g, t, p, v.counts(in.in_phase), detail::list_for_gather<Policy>{v, in.row}));
   g.leader([&] { v.queue->n = committed ? p.n_loads : 0; });
   g.for_each(v.queue->n, [&](u32 j) { v.queue->left[j] = v.n_pieces; });
 }

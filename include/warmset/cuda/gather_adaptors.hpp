@@ -23,17 +23,20 @@ struct fetch_order {
 /// | member | meaning |
 /// |---|---|
 /// | `end_of(place, order)` | `arrived`, or `failed`: then no byte of the expert is copied, and its word says so. A pure function, asked for every piece; `place` is the slot's index in the bank. What goes into scratch is not asked for |
-/// | `hold(bytes)` | called by one lane behind each piece that it copied, before anybody may take the piece for complete |
+/// | `begin()` | called by one lane before each piece is copied; what it returns goes to `hold` |
+/// | `hold(begin, bytes)` | called by the same lane behind the piece, before anybody may take it for complete |
 template <class A>
 concept gather_adaptor = std::is_trivially_copyable_v<A> && requires(A const& a, fetch_order const& order) {
   { a.end_of(u32{}, order) } -> std::same_as<transfer>;
-  a.hold(u64{});
+  { a.begin() } -> std::same_as<u64>;
+  a.hold(u64{}, u64{});
 };
 
 /// No adaptor: every expert arrives, as fast as it can.
 struct plain_gather {
   WARMSET_HD constexpr transfer end_of(u32, fetch_order const&) const noexcept { return transfer::arrived; }
-  WARMSET_HD constexpr void hold(u64) const noexcept {}
+  WARMSET_HD constexpr u64 begin() const noexcept { return 0; }
+  WARMSET_HD constexpr void hold(u64, u64) const noexcept {}
 };
 
 /// Makes some of the transfers into slots fail, the same ones for the same seed and decisions: whether one does is a
@@ -50,7 +53,8 @@ struct failing_gather {
     x = (x ^ x >> 27) * 0x94D0'49BB'1331'11EBull;
     return (x >> 48) < share_q16 ? transfer::failed : inner.end_of(place, order);
   }
-  WARMSET_HD constexpr void hold(u64 bytes) const noexcept { inner.hold(bytes); }
+  WARMSET_HD constexpr u64 begin() const noexcept { return inner.begin(); }
+  WARMSET_HD constexpr void hold(u64 begin, u64 bytes) const noexcept { inner.hold(begin, bytes); }
 };
 
 static_assert(gather_adaptor<plain_gather>, "cuda::plain_gather must satisfy gather_adaptor");

@@ -177,9 +177,11 @@ __global__ void __launch_bounds__(detail::gather_threads)
   gather<Policy>(
       v, blockIdx.x * warps + threadIdx.x / detail::warp_size, gridDim.x * warps, adaptor,
       [&](unsigned char* to, unsigned char const* from, u64 bytes) {
+        bool const books = detail::lane_in_warp() == 0;
+        u64 const begin = books ? adaptor.begin() : 0;
         detail::copy_by_warp(to, from, bytes);
-        if (detail::lane_in_warp() == 0) {
-          adaptor.hold(bytes);
+        if (books) {
+          adaptor.hold(begin, bytes);
         }
       },
       [](u32& left) {
