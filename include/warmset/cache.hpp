@@ -158,7 +158,7 @@ class cache {
   template <id_range Ids>
   step_view plan(layer_id layer, Ids const& ids, step_facts const& facts) noexcept {
     entry const inside = enter(layer, gate::purpose::demand);
-    step_view const decided = inside ? plan_inside(workplace_of(inside.index), ids, facts) : turned_away(inside);
+    step_view const decided = inside ? plan_inside(subject_of(inside.index), ids, facts) : turned_away(inside);
     leave(inside);
     return decided;
   }
@@ -167,7 +167,7 @@ class cache {
   /// since, with `not_committable` where there is nothing to commit, and with what the gate says, such as
   /// `stale_epoch` where the group changed hands since; the table is then unchanged.
   status commit() noexcept {
-    if (planned_layer_ == no_layer) {
+    if (planned_layer_ == no_layer || plan_.kind != plan_kind::step) {  // a batch of hints has been committed
       return {reason::not_committable};
     }
     u32 const pool = places_[planned_layer_].pool;
@@ -616,12 +616,12 @@ class cache {
   /// The epoch's word in a pool's table: not to be read before the gate has let in.
   u32 const& epoch_of(u32 pool) const noexcept { return pools_[pool].view().header().epoch; }
   /// What an operation that is inside works on.
-  struct workplace {
+  struct subject {
     u32 index;  ///< of the layer
     place at;
     table_writer<Policy> const& view;  ///< of the pool
   };
-  workplace workplace_of(u32 index) noexcept {
+  subject subject_of(u32 index) noexcept {
     place const& at = places_[index];
     return {index, at, pools_[at.pool].view()};
   }
@@ -642,7 +642,7 @@ class cache {
     if (!inside) [[unlikely]] {
       return turned_away(inside);
     }
-    workplace const here = workplace_of(inside.index);
+    subject const here = subject_of(inside.index);
     step_view const decided = plan_inside(here, ids, facts);
     if (decided.kind == plan_kind::step) [[likely]] {
       carry_out_inside(here, facts.in_phase);  // nothing came between: there is nothing to check
@@ -655,7 +655,7 @@ class cache {
   }
 
   template <id_range Ids>
-  step_view plan_inside(workplace const& here, Ids const& ids, step_facts const& facts) noexcept {
+  step_view plan_inside(subject const& here, Ids const& ids, step_facts const& facts) noexcept {
     u32 const index = here.index;
     place const& at = here.at;
     planned_layer_ = index;
@@ -685,14 +685,14 @@ class cache {
 
   /// Carries out the plan of the operation that is inside, where the table is still what it was made of.
   status commit_inside() noexcept {
-    workplace const here = workplace_of(planned_layer_);
+    subject const here = subject_of(planned_layer_);
     status const result = may_commit<Policy>(one_lane{}, here.view, plan_);
     if (result) {
       carry_out_inside(here, plan_.in_phase);
     }
     return result;
   }
-  void carry_out_inside(workplace const& here, phase p) noexcept {
+  void carry_out_inside(subject const& here, phase p) noexcept {
     u32 const n_loads = plan_.n_loads;
     transfer_order* const orders = orders_.data();
     carry_out<Policy>(one_lane{}, here.view, plan_, observer_.record(here.index, p),
@@ -776,7 +776,7 @@ class cache {
   }
 
   /// Keeps a step's phase, for what its transfers come to, and its set, for the next layer's contextual score.
-  void remember_step(workplace const& here, phase p) noexcept {
+  void remember_step(subject const& here, phase p) noexcept {
     last_phase_[here.at.pool] = p;
     if constexpr (keeps_last_step) {
       last_step_.layer = here.index;

@@ -7,6 +7,7 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include <catch2/catch_test_macros.hpp>
 
@@ -235,6 +236,87 @@ TEST_CASE("a plan of another table version is stale") {
   CHECK(c.plan(layer_id{0}, ids_of{wide}).kind == plan_kind::overflow);
   CHECK(c.commit() == status{reason::not_committable});
   require_sound(c);
+}
+
+TEST_CASE("hints are committed once") {
+  cache<speculating> c{small(), budget::of_slots(4)};
+  layer_id const layer{0};
+  id_list const demanded{0, 1}, hinted{0, 5};
+  (void)c.step(layer, ids_of{demanded});
+  land(c);
+  for (id_list const& hints : {hinted, demanded}) {  // some start a load, some start none
+    (void)c.advise(layer, ids_of{hints});
+    auto const before = bytes_of(c);
+    auto const counted = c.observer().total();
+    CHECK(c.commit() == status{reason::not_committable});
+    CHECK((bytes_of(c) == before));
+    auto const now = c.observer().total();
+    CHECK(std::memcmp(&now, &counted, sizeof now) == 0);
+  }
+  require_sound(c);
+}
+
+namespace {
+
+/// Counts, and writes down which hooks were called, in their order.
+struct noting : observe::counting {
+  struct call {
+    char what;
+    u32 where;  // layer index, or pool
+    u32 number;
+    bool operator==(call const&) const = default;
+  };
+  std::vector<call> calls;
+  template <class Policy>
+  void on_plan(u32 layer_index, plan_of<Policy> const& p) {
+    calls.push_back({p.for_intent == intent::demand ? 'd' : 'h', layer_index, static_cast<u32>(p.kind)});
+  }
+  template <class View>
+  void on_settle(u32 pool, View const& view, u32 const*) {
+    calls.push_back({'s', pool, view.header().in_flight});
+  }
+  void on_release(u32 pool, array_view<u32 const> slots) {
+    calls.push_back({'r', pool, static_cast<u32>(slots.size())});
+  }
+};
+
+}  // namespace
+
+TEST_CASE("hooks of an observer: a step calls those of its plan and its commit") {
+  using noted = cache<speculating, move::external, noting>;
+  noted stepped{small(), budget::of_slots(4)}, planned{small(), budget::of_slots(4)};
+  u32 x = 1;
+  for (u32 i = 0; i < 200; ++i) {
+    layer_id const layer{i % 2};
+    id_list ids;
+    for (u32 n = i % 11 == 0 ? 9 : i % 4; n != 0; --n) {  // of none, of some, and more than there are slots
+      x = x * 1664525u + 1013904223u;
+      ids.push_back(static_cast<routed_id>(x >> 28));
+    }
+    if (i % 5 == 0) {
+      (void)stepped.advise(layer, ids_of{ids}), (void)planned.advise(layer, ids_of{ids});
+    }
+    step_view const v = stepped.step(layer, ids_of{ids});
+    if (planned.plan(layer, ids_of{ids}).kind == plan_kind::step) {
+      REQUIRE(planned.commit());
+    } else {  // nothing to commit: a plan alone is not told of
+      CHECK(stepped.observer().calls.back() == noting::call{'d', i % 2, static_cast<u32>(v.kind)});
+      stepped.observer().calls.pop_back();
+    }
+    if (i % 3 == 0) {
+      auto one = stepped.demand(layer, ids_of{ids});
+      one.release();
+      auto two = planned.demand(layer, ids_of{ids});
+      two.release();
+    }
+    CHECK((stepped.observer().calls == planned.observer().calls));
+    land(stepped), land(planned);
+    require_sound(stepped), require_sound(planned);
+  }
+  auto const& calls = stepped.observer().calls;
+  for (char const what : {'d', 'h', 's', 'r'}) {
+    CHECK(std::any_of(calls.begin(), calls.end(), [=](noting::call const& c) { return c.what == what; }));
+  }
 }
 
 TEST_CASE("unknown layers are answered and change nothing") {

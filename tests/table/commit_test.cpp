@@ -90,6 +90,27 @@ TEST_CASE("commit: a plan of another table is refused though the versions agree"
   other.release(held);
 }
 
+TEST_CASE("commit: the caller's own hook is told of every load", "[table][commit]") {
+  bench<counted> b(sized(8, 3));
+  struct {
+    u32 n = 0;
+    void operator()(u32, planned_load, u32) noexcept { ++n; }
+  } hook;
+  b.plan({1, 2, 3});
+  REQUIRE(warmset::commit<counted>(one_lane{}, b.made.view(), *b.decided, b.sum, hook));
+  CHECK(hook.n == 3);
+  CHECK(b.sound());
+}
+
+TEST_CASE("commit: hints are no plan of a bundle that never speculates", "[table][commit]") {
+  bench<counted> b(sized(8, 3));
+  b.plan({1});
+  b.decided->kind = plan_kind::hints;
+  auto const before = b.bytes();
+  CHECK(b.commit().why == reason::not_committable);
+  CHECK(b.bytes() == before);
+}
+
 TEST_CASE("commit: a dropped plan leaves no trace", "[table][commit]") {
   bench<counted> b(sized(8, 3));
   bench<counted> twin(sized(8, 3));

@@ -140,6 +140,29 @@ TEST_CASE("plan: wide steps decide as narrow ones do", "[table][plan]") {
   }
 }
 
+TEST_CASE("plan: loads are in ascending expert index, however many", "[table][plan]") {
+  kit::integers random(11);
+  for (u32 n = 1; n <= 80; ++n) {
+    bench<counted> b(sized(90, 80));
+    std::vector<i32> ids(90);
+    for (u32 i = 0; i < 90; ++i) {
+      ids[i] = static_cast<i32>(i);
+    }
+    for (u32 i = 89; i != 0; --i) {
+      std::swap(ids[i], ids[random.below(i + 1)]);
+    }
+    ids.resize(n);
+    plan_of<counted> const& p = b.plan(ids);
+    REQUIRE(p.n_loads == n);
+    for (u32 j = 0; j < n; ++j) {
+      REQUIRE((j == 0 || p.loads[j - 1].expert < p.loads[j].expert));
+      REQUIRE(p.loads[j].slot == j);
+    }
+    REQUIRE(b.commit());
+    REQUIRE(b.sound());
+  }
+}
+
 TEST_CASE("plan: an overflow step decides nothing about the table", "[table][plan][B45][R3][R4][R11][R42]") {
   auto c = sized(16, 4);
   c.numbers.scratch_slots = 3;

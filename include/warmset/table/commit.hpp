@@ -177,6 +177,24 @@ WARMSET_HD bool sources_are_intact(Group const& g, table_writer<Policy> const& t
   }
 }
 
+}  // namespace detail
+
+/// Whether the plan can be carried out on the table as it is: `not_committable` where there is nothing to commit,
+/// `stale_plan` where the table has changed since. O(loads).
+template <class Policy, lane_group Group>
+WARMSET_HD status may_commit(Group const& g, table_writer<Policy> const& t, plan_of<Policy> const& p) {
+  if (p.kind != plan_kind::step && !(speculates<Policy> && p.kind == plan_kind::hints)) {
+    return {reason::not_committable};
+  }
+  block_header const& h = t.header();
+  if (p.version != h.version || p.row >= h.n_layers || !detail::sources_are_intact<Policy>(g, t, p)) {
+    return {reason::stale_plan};
+  }
+  return done;
+}
+
+namespace detail {
+
 /// Touches the expert that a demand step names i-th, whose record and score state the caller has read. By any lane, an
 /// expert by one.
 template <class Policy>
@@ -229,7 +247,7 @@ inline constexpr bool loads_side_by_side =
 /// Gives the loads of a plan their slots, one after another. One lane.
 template <class Policy, class Reserved>
 WARMSET_HD WARMSET_APART void install(table_writer<Policy> const& t, plan_of<Policy> const& p, outcome& out,
-                                      Reserved reserved) {
+                                      Reserved& reserved) {
   block_header& h = t.header();
   u32 const row = p.row;
   [[maybe_unused]] bool const is_demand = is_of_demand<Policy>(p);
@@ -285,6 +303,7 @@ WARMSET_HD WARMSET_APART void install(table_writer<Policy> const& t, plan_of<Pol
 template <class Policy, lane_group Group, class Reserved>
 WARMSET_HD void carry_out_decisions(Group const& g, table_writer<Policy> const& table, plan_of<Policy> const& p,
                                     outcome& out, Reserved&& reserved) {
+  WARMSET_ASSERT((may_commit<Policy>(g, table, p)), "the plan must be of this table, its victims evictable");
   table_writer<Policy> const t = table;  // a copy: loops keep its pointers in registers
   block_header& h = t.header();
   u32 const n = p.n;
@@ -411,20 +430,6 @@ WARMSET_HD clocks clocks_before(table_writer<Policy> const& t, plan_of<Policy> c
 }
 
 }  // namespace detail
-
-/// Whether the plan can be carried out on the table as it is: `not_committable` where there is nothing to commit,
-/// `stale_plan` where the table has changed since. O(loads).
-template <class Policy, lane_group Group>
-WARMSET_HD status may_commit(Group const& g, table_writer<Policy> const& t, plan_of<Policy> const& p) {
-  if (p.kind != plan_kind::step && p.kind != plan_kind::hints) {
-    return {reason::not_committable};
-  }
-  block_header const& h = t.header();
-  if (p.version != h.version || p.row >= h.n_layers || !detail::sources_are_intact<Policy>(g, t, p)) {
-    return {reason::stale_plan};
-  }
-  return done;
-}
 
 /// Carries a plan out: evictions, reservations, touches, clocks. For a plan that `may_commit` accepts, or that was made of
 /// this table and of kind `step` or `hints` with nothing done in between. After it only single entries fail, in settle.

@@ -161,6 +161,7 @@ class candidate_view {
   WARMSET_HD candidate_view(table_reader<Policy> const& table, u32 model_tick, u32 row = 0,
                             i32 const* keys = nullptr) noexcept
       : table_(table), now_(table.now(0, model_tick)), row_(row), keys_(keys) {}
+  candidate_view(table_reader<Policy> const&&, u32, u32 = 0, i32 const* = nullptr) = delete;  // it refers to the table
 
   WARMSET_HD u32 size() const noexcept { return table_.size(); }
   WARMSET_HD bool evictable(u32 slot) const noexcept { return table_.evictable(slot); }

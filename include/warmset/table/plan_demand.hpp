@@ -113,7 +113,7 @@ WARMSET_HD looked_up look_up(Group const& g, table_reader<Policy> const& t, u32 
                              u32 n_ids, workspace_of<Policy>& w, plan_of<Policy>& p) {
   static_assert(sizeof(Id) <= sizeof(u32), "routed ids have at most 32 bits");
   u32 const n_experts = t.layer(row).n_experts;
-  // Nearly every step names distinct valid experts, and is judged in passing.
+  // Nearly every step names distinct valid experts, and is looked up in passing.
   constexpr u32 likely_distinct = Group::is_single ? 64 : 32;
   bool const is_likely = n_ids <= likely_distinct && n_ids <= n_experts;
   if constexpr (Group::is_single) {
@@ -631,14 +631,19 @@ WARMSET_HD WARMSET_APART void serve_misses(Group const& g, table_reader<Policy> 
     p.loads[at] = {miss_word::expert(miss), slot};
   };
   if constexpr (Group::is_single) {
+    constexpr u32 few = 32;
     for (u32 j = 1; j < installed; ++j) {
       u32 largest = w.miss[j];
-      for (u32 i = 0; i < j; ++i) {  // an insertion without a branch on what nobody can foretell
+      u32 i = 0;
+      for (; j < few && i < j; ++i) {  // an insertion without a branch on what nobody can foretell
         u32 const other = w.miss[i];
         w.miss[i] = min_of(other, largest);
         largest = max_of(other, largest);
       }
-      w.miss[j] = largest;
+      for (i = j; j >= few && i != 0 && w.miss[i - 1] > largest; --i) {  // of wide steps most are in order
+        w.miss[i] = w.miss[i - 1];
+      }
+      w.miss[i] = largest;
     }
     for (u32 j = 0; j < installed; ++j) {
       load(j, w.miss[j]);
