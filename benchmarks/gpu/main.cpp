@@ -147,8 +147,8 @@ int run(int argc, char** argv) {
       } else {
         o.most_steps = static_cast<warmset::u32>(number);
         if (o.most_steps < o.least_steps()) {
-          return fail("--steps is " + value + ": of at least " + std::to_string(o.least_steps()) + ", " +
-                      std::to_string(o.warm_up) + " are not timed");
+          return fail("--steps is " + value + ", and at least " + std::to_string(o.least_steps()) +
+                      " are needed: the first " + std::to_string(o.warm_up) + " are not timed");
         }
       }
     } else {
