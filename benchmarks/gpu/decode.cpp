@@ -6,7 +6,7 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <stdexcept>
+#include <utility>
 
 #include "decode_common.hpp"
 
@@ -15,6 +15,9 @@ namespace {
 
 constexpr u32 shown_width = 8;  // of the modes that look ahead and are not paired
 constexpr u32 widths[] = {4, 8, 16};
+constexpr u32 least_rounds = 3;      // of pairs, however long they take
+constexpr double settling_us = 3e5;  // after which a device that was idle has its clock
+constexpr u32 resident_steps = 96;
 
 /// What one mode came to: microseconds of each step, and what it moved.
 struct mode_result {
@@ -44,6 +47,7 @@ mode_result run_mode(decode_mode& mode, decode_options const& o, u32 n_steps, st
   for (u32 i = 0; i < n_steps; ++i) {
     if (i == o.warm_up) {
       before = mode.counted();
+      mode.warmed_up();
     }
     auto const begin = std::chrono::steady_clock::now();
     mode.step();
@@ -55,6 +59,38 @@ mode_result run_mode(decode_mode& mode, decode_options const& o, u32 n_steps, st
   r.counts = mode.counted() - before;
   r.note = mode.note();
   return r;
+}
+
+/// Steps with all experts resident, each timed: what every floor begins with. Its memory goes with it.
+std::vector<double> time_resident(decoder& d, cudaStream_t stream) {
+  std::unique_ptr<decode_mode> const mode = make_all_resident(d, stream);
+  mode->restart();
+  auto const start = std::chrono::steady_clock::now();
+  while (us_since(start) < settling_us) {
+    mode->step();
+  }
+  std::vector<double> times;
+  for (u32 i = 0; i < resident_steps; ++i) {
+    auto const begin = std::chrono::steady_clock::now();
+    mode->step();
+    times.push_back(us_since(begin));
+  }
+  return times;
+}
+
+/// Bytes per microsecond of the dense part's reader alone, over more than a cache holds.
+double measure_dense_reader(timer const& t, model_routes const& m, decode_options const& o) {
+  decode_options alone = o;
+  alone.dense_bytes = u64{256} << 20;
+  decoder d(m, alone);
+  std::vector<double> times;
+  for (u32 i = 0; i < 48; ++i) {
+    double const us = t.microseconds([&] { d.record_dense(t.stream(), i % m.n_layers()); });
+    if (i >= 16) {
+      times.push_back(us);
+    }
+  }
+  return static_cast<double>(alone.dense_bytes) / median(times);
 }
 
 void print_mode(report& out, mode_result const& r, double resident_us, link_rates const& rates,
@@ -113,8 +149,8 @@ struct pairs_result {
   double missed_bytes = 0;  ///< of a step without look-ahead
 };
 
-/// No look-ahead, the same again and each width in turn, the same steps from an empty pool every time: another arm is the
-/// first in each round.
+/// No look-ahead, the same again and each width in turn, the same steps from an empty pool every time. Two rounds go
+/// through the arms in both directions, and the next two begin with another arm.
 pairs_result measure_pairs(report& out, look_ahead_mode& mode, decoder const& d,
                            std::string const& what) {
   u32 const n_steps = min_of(d.m.n_steps, d.o.warm_up + d.o.pair_steps);
@@ -123,9 +159,13 @@ pairs_result measure_pairs(report& out, look_ahead_mode& mode, decoder const& d,
   for (u32 width : widths) {
     arms.push_back({width, "look-ahead, width " + std::to_string(width)});
   }
-  for (u32 round = 0; round < d.o.pairs; ++round) {
+  auto const start = std::chrono::steady_clock::now();
+  for (u32 round = 0;
+       round < d.o.pairs && (round < least_rounds || us_since(start) < d.o.pair_seconds * 1e6);
+       ++round) {
     for (std::size_t i = 0; i < arms.size(); ++i) {
-      arm& a = arms[(i + round) % arms.size()];
+      std::size_t const at = round % 2 == 0 ? i : arms.size() - 1 - i;
+      arm& a = arms[(at + round / 2) % arms.size()];
       mode.use(a.width);
       mode.restart();
       for (u32 step = 0; step < d.o.warm_up; ++step) {
@@ -146,6 +186,7 @@ pairs_result measure_pairs(report& out, look_ahead_mode& mode, decoder const& d,
   }
   pairs_result result;
   result.missed_bytes = static_cast<double>(arms[0].counts.missed_bytes) / timed;
+  out.add({what + " | rounds of pairs", static_cast<double>(arms[0].speeds.size()), ""});
   for (arm const& a : arms) {
     out.add(
         {what + " | " + a.name, median(a.us_per_step), "us/step", 0, true, a.note, a.us_per_step});
@@ -177,9 +218,66 @@ pairs_result measure_pairs(report& out, look_ahead_mode& mode, decoder const& d,
 
 /// Bytes of a dense part that takes as long as the link needs for the misses of a layer, of 1 MiB at least and 4 GiB at most.
 u64 dense_with_slack(double missed_bytes_per_layer, link_rates const& rates,
-                     double bytes_read_per_us) {
-  double const wanted = missed_bytes_per_layer / rates.gather * bytes_read_per_us;
+                     double dense_bytes_per_us) {
+  double const wanted = missed_bytes_per_layer / rates.gather * dense_bytes_per_us;
   return static_cast<u64>(std::clamp(wanted / 1048576, 1.0, 4096.0)) << 20;
+}
+
+void print_resident(report& out, std::string const& what, std::vector<double> const& times) {
+  out.add({what + " | all resident", median(times), "us/step", 0, true, "median", times});
+}
+void print_resident_again(report& out, std::string const& what, double first,
+                          std::vector<double> const& times) {
+  out.add({what + " | all resident again at the end, in the first (noise)",
+           median(times) / first,
+           "x",
+           0,
+           true,
+           {},
+           times});
+}
+
+/// Every mode but the paired ones, with its floors.
+void measure_modes(report& out, decoder& d, cudaStream_t s, pinned_experts const& experts,
+                   link_rates const& rates, double resident_us, decode_figures& f) {
+  model_routes const& m = d.m;
+  auto const run = [&](std::unique_ptr<decode_mode> mode,
+                       char const* name) {  // its memory goes with it
+    return run_mode(*mode, d.o, m.n_steps, name);
+  };
+  auto const print = [&](mode_result const& r) { print_mode(out, r, resident_us, rates, m.name); };
+
+  mode_result const practice = run(make_common_practice(d, s, experts, 0),
+                                   "common practice: read-back, linear LRU, a copy per miss");
+  print(practice);
+  print(run(make_common_practice(d, s, experts, shown_width),
+            "common practice, look-ahead of width 8"));
+  print(run(make_host_directed(d, s, experts, 0), "host-directed, decayed_count"));
+  print(
+      run(make_host_directed(d, s, experts, shown_width), "host-directed, look-ahead of width 8"));
+
+  std::vector<mode_result> ours;
+  ours.push_back(
+      run(make_device_directed(d, s, experts, device_bundle::lru), "device-directed, lru"));
+  ours.push_back(run(make_device_directed(d, s, experts, device_bundle::decayed_count),
+                     "device-directed, decayed_count half-life 64"));
+  ours.push_back(run(make_device_directed(d, s, experts, device_bundle::successor),
+                     "device-directed, successor"));
+  for (mode_result const& each : ours) {
+    print(each);
+  }
+  mode_result const& best =
+      *std::min_element(ours.begin(), ours.end(), [](mode_result const& a, mode_result const& b) {
+        return a.mean() < b.mean();
+      });
+  f.of_serial_floor = best.mean() / (resident_us + best.needed() / rates.gather);
+  f.against_practice = practice.mean() / best.mean();
+
+  std::unique_ptr<look_ahead_mode> ahead = make_look_ahead(d, s, experts, rates, resident_us);
+  ahead->use(shown_width);
+  print(run(std::move(ahead), "device-directed, decayed_count, governed look-ahead of width 8"));
+  out.add({m.name + " | best bundle, of the serial floor", f.of_serial_floor, "x", 1.08});
+  out.add({m.name + " | common practice / best bundle", f.against_practice, "x", 1.0, false});
 }
 
 }  // namespace
@@ -202,90 +300,48 @@ decode_figures measure_decode(report& out, model_routes const& m, decode_options
   out.add({m.name + " | link's ceiling, 256 MiB copy", rates.ceiling / 1000, "GB/s"});
   out.add({m.name + " | gather kernel", rates.gather / 1000, "GB/s"});
 
+  double const dense_rate = measure_dense_reader(t, m, o);
+  out.add({m.name + " | reader of the dense part alone", dense_rate / 1000, "GB/s"});
+
   decode_figures f{};
-  double bytes_read_per_us = 0;
   pairs_result without_slack;
   {
     decoder d(m, o);
-    auto const run = [&](std::unique_ptr<decode_mode> mode,
-                         char const* name) {  // its memory goes with it
-      return run_mode(*mode, o, m.n_steps, name);
-    };
-    mode_result const resident = run(make_all_resident(d, s), "all resident");
-    double const resident_us = resident.mean();
-    print_mode(out, resident, resident_us, rates, m.name);
+    std::vector<double> const resident = time_resident(d, s);
+    double const resident_us = median(resident);
+    print_resident(out, m.name, resident);
     double read = 0;
     for (layer_geometry const& layer : m.model.layers()) {
       read += static_cast<double>(o.dense_bytes + m.k * layer.expert_bytes());
     }
-    bytes_read_per_us = read / resident_us;
-    out.add({"  bytes read", bytes_read_per_us / 1000, "GB/s"});
-
-    mode_result const practice = run(make_common_practice(d, s, experts, 0),
-                                     "common practice: read-back, linear LRU, a copy per miss");
-    print_mode(out, practice, resident_us, rates, m.name);
-    print_mode(out,
-               run(make_common_practice(d, s, experts, shown_width),
-                   "common practice, look-ahead of width 8"),
-               resident_us, rates, m.name);
-    print_mode(out, run(make_host_directed(d, s, experts, 0), "host-directed, decayed_count"),
-               resident_us, rates, m.name);
-    print_mode(
-        out,
-        run(make_host_directed(d, s, experts, shown_width), "host-directed, look-ahead of width 8"),
-        resident_us, rates, m.name);
-
-    std::vector<mode_result> ours;
-    ours.push_back(
-        run(make_device_directed(d, s, experts, device_bundle::lru), "device-directed, lru"));
-    ours.push_back(run(make_device_directed(d, s, experts, device_bundle::decayed_count),
-                       "device-directed, decayed_count half-life 64"));
-    ours.push_back(run(make_device_directed(d, s, experts, device_bundle::successor),
-                       "device-directed, successor"));
-    for (mode_result const& each : ours) {
-      print_mode(out, each, resident_us, rates, m.name);
-    }
-    mode_result const& best =
-        *std::min_element(ours.begin(), ours.end(), [](mode_result const& a, mode_result const& b) {
-          return a.mean() < b.mean();
-        });
-    f.of_serial_floor = best.mean() / (resident_us + best.needed() / rates.gather);
-    f.against_practice = practice.mean() / best.mean();
-
-    std::unique_ptr<look_ahead_mode> const ahead = make_look_ahead(d, s, experts, rates);
-    ahead->use(shown_width);
-    print_mode(out,
-               run_mode(*ahead, o, m.n_steps,
-                        "device-directed, decayed_count, governed look-ahead of width 8"),
-               resident_us, rates, m.name);
-    out.add({m.name + " | best bundle, of the serial floor", f.of_serial_floor, "x", 1.08});
-    out.add({m.name + " | common practice / best bundle", f.against_practice, "x", 1.0, false});
+    out.add({"  bytes read", read / resident_us / 1000, "GB/s"});
+    measure_modes(out, d, s, experts, rates, resident_us, f);
+    out.save();
     if (o.pairs != 0) {
-      without_slack = measure_pairs(out, *ahead, d, m.name);
+      without_slack =
+          measure_pairs(out, *make_look_ahead(d, s, experts, rates, resident_us), d, m.name);
     }
+    print_resident_again(out, m.name, resident_us, time_resident(d, s));
   }
+  out.save();
   if (o.pairs != 0) {
     decode_options slack = o;
     slack.dense_bytes =
-        max_of(o.dense_bytes, dense_with_slack(without_slack.missed_bytes / m.n_layers(), rates,
-                                               bytes_read_per_us));
+        max_of(o.dense_bytes,
+               dense_with_slack(without_slack.missed_bytes / m.n_layers(), rates, dense_rate));
     std::string const what =
         m.name + ", dense part of " + std::to_string(slack.dense_bytes >> 20) + " MiB";
     decoder d(m, slack);
-    double resident_us = 0;
-    {
-      std::unique_ptr<decode_mode> const resident = make_all_resident(d, s);
-      resident_us =
-          run_mode(*resident, slack, min_of(m.n_steps, o.warm_up + o.pair_steps), "all resident")
-              .mean();
-    }
-    out.add({what + " | all resident", resident_us, "us/step"});
-    std::unique_ptr<look_ahead_mode> const ahead = make_look_ahead(d, s, experts, rates);
-    pairs_result const paired = measure_pairs(out, *ahead, d, what);
+    std::vector<double> const resident = time_resident(d, s);
+    double const resident_us = median(resident);
+    print_resident(out, what, resident);
+    pairs_result const paired =
+        measure_pairs(out, *make_look_ahead(d, s, experts, rates, resident_us), d, what);
     f.best_with_slack = paired.best_speed;
     double const link_us = paired.missed_bytes / rates.gather;
     out.add({"  serial floor without look-ahead, gather rate", resident_us + link_us, "us/step"});
     out.add({"  overlapped floor, gather rate", std::max(resident_us, link_us), "us/step"});
+    print_resident_again(out, what, resident_us, time_resident(d, s));
   }
   return f;
 }

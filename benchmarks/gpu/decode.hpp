@@ -13,10 +13,14 @@ struct decode_options {
   warmset::u64 dense_bytes = warmset::u64{8} << 20;    ///< weights of a layer that are no experts
   warmset::u32 warm_up = 24;                           ///< steps that are not timed
   warmset::u32 most_steps = 120;
-  warmset::u32 pairs = 30;                             ///< rounds of on and off in turn; 0: none
+  warmset::u32 pairs = 30;                             ///< rounds of on and off in turn, at most; 0: none
+  double pair_seconds = 100;                           ///< after which no round begins, but for the first three
   warmset::u32 pair_steps = 24;                        ///< timed steps of one arm in a round
   double recall = 0.8;                                 ///< of what stands for a look-ahead
   warmset::u64 pinned_bytes = warmset::u64{4} << 30;
+
+  /// Steps of a mode of which enough are timed.
+  warmset::u32 least_steps() const { return warm_up + 5; }
 };
 
 /// What a model's bounds are about.

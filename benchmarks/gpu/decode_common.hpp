@@ -118,6 +118,8 @@ class decode_mode {
   /// One step; returns when its stream has ended.
   virtual void step() = 0;
   virtual mode_counts counted() = 0;
+  /// The steps so far were warm-up.
+  virtual void warmed_up() {}
   /// What is to be said of the mode beside its figures.
   virtual std::string note() { return {}; }
 };
@@ -141,9 +143,10 @@ class look_ahead_mode : public decode_mode {
   /// For the steps from the next restart on.
   virtual void use(u32 width) = 0;
 };
+/// @param resident_us  a step of this decoder with all experts resident: the slack of its layers
 std::unique_ptr<look_ahead_mode> make_look_ahead(decoder& d, cudaStream_t stream,
                                                  pinned_experts const& experts,
-                                                 link_rates const& rates);
+                                                 link_rates const& rates, double resident_us);
 
 /// Slots of a layer.
 u32 slots_of(layer_geometry const& layer, double resident);

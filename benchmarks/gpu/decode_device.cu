@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // The library, device-directed: every step is decided and fetched inside one captured graph.
 
+#include <algorithm>
+#include <bit>
 #include <map>
 #include <optional>
+#include <span>
 #include <stdexcept>
 #include <utility>
 
 #include <warmset/cuda.cuh>
 #include <warmset/cuda/mapped_memory.hpp>
 #include <warmset/gate/governor.hpp>
+#include <warmset/gate/hint_ledger.hpp>
 #include <warmset/table/bundles.hpp>
 
 #include "decode_common.hpp"
@@ -18,10 +22,10 @@ namespace {
 
 /// What the pools have counted so far, as the last kernel of a graph writes it for the host: no step is read back.
 struct told {
-  unsigned long long demanded, hits, demand_bytes, hint_bytes, used, used_bytes, wasted, hint_loads;
+  unsigned long long demanded, hits, demand_bytes, hint_bytes, used_bytes, wasted;
 };
 
-/// The counters of one pool, and the bytes of its experts.
+/// The counters of one pool in decode, the phase of all launches here, and the bytes of its experts.
 struct counted_pool {
   outcome const* counters;
   u64 expert_bytes;
@@ -43,16 +47,59 @@ __global__ void tell_kernel(counted_pool const* pools, u32 n, told* out) {
     atomicAdd(&sum.hits, u64{o[access_kind::hit]} + o[access_kind::first_use]);
     atomicAdd(&sum.demand_bytes, demand * bytes);
     atomicAdd(&sum.hint_bytes, hint * bytes);
-    atomicAdd(&sum.used, u64{used});
     atomicAdd(&sum.used_bytes, used * bytes);
     atomicAdd(&sum.wasted, u64{o.evicted_unused});
-    atomicAdd(&sum.hint_loads, u64{hint});
   }
   __syncthreads();
   if (threadIdx.x == 0) {
     *out = sum;
     __threadfence_system();
   }
+}
+
+/// What the last step of a layer fetched, and its last batch of hints.
+struct told_orders {
+  u32 n_loads;
+  u32 n_copies;
+  cuda::fetch_order loads[most_hints];
+  cuda::fetch_order copies[most_hints];
+};
+
+template <u32 MaxExperts>
+struct queues {
+  cuda::fetch_queue<MaxExperts> const* loads;
+  cuda::fetch_queue<MaxExperts> const* copies;
+};
+
+template <u32 MaxExperts>
+__device__ u32 list(cuda::fetch_queue<MaxExperts> const& from, cuda::fetch_order* to) {
+  u32 const n = min_of(from.n, most_hints);
+  for (u32 i = threadIdx.x; i < n; i += blockDim.x) {
+    to[i] = from.order[i];
+  }
+  return n;
+}
+
+/// A block for each layer.
+template <u32 MaxExperts>
+__global__ void orders_kernel(queues<MaxExperts> const* of, told_orders* out) {
+  told_orders& to = out[blockIdx.x];
+  u32 const n_loads = list(*of[blockIdx.x].loads, to.loads);
+  u32 const n_copies = list(*of[blockIdx.x].copies, to.copies);
+  if (threadIdx.x == 0) {
+    to.n_loads = n_loads;
+    to.n_copies = n_copies;
+  }
+  __threadfence_system();
+}
+
+/// Microseconds of a layer in which its branch plans before its first byte moves: a node of the predictor and a plan with
+/// misses, as `nodes` measures them.
+constexpr double branch_us = 12;
+
+/// What the link carries while a layer computes, less what its branch plans.
+u64 slack_of(double layer_us, double link_bytes_per_us) {
+  return static_cast<u64>(std::max(0.0, layer_us - branch_us) * link_bytes_per_us);
 }
 
 struct source final : cuda::mapped_source {
@@ -74,9 +121,13 @@ struct hinted : default_policy {
 template <class Policy>
 class device_mode final : public look_ahead_mode {
  public:
-  device_mode(decoder& d, cudaStream_t stream, pinned_experts const& experts, u64 link_bytes_per_us)
-      : d_(d), stream_(stream), link_bytes_per_us_(link_bytes_per_us),
-        beside_(cuda::branch::make()), told_(1) {
+  /// @param slack_bytes  what the link carries beside a layer's computing
+  device_mode(decoder& d, cudaStream_t stream, pinned_experts const& experts, u64 slack_bytes)
+      : d_(d), stream_(stream), slack_bytes_(slack_bytes), beside_(cuda::branch::make()), told_(1),
+        now_(1) {
+    if (d.m.k > most_hints) {
+      throw std::runtime_error("a layer with more than 16 demanded experts is not told");
+    }
     auto const groups = d.m.model.groups();
     std::vector<u32> next(groups.size(), 0);
     std::vector<u32> of_group(groups.size(), 0);
@@ -102,10 +153,21 @@ class device_mode final : public look_ahead_mode {
                    source{experts});
     std::vector<counted_pool> pools;
     for (u32 p = 0; p < sites_.size(); ++p) {
-      pools.push_back({pools_->counters(p), d.m.model.layers()[p].expert_bytes()});
+      pools.push_back({pools_->counters(p) + static_cast<u32>(phase::decode),
+                       d.m.model.layers()[p].expert_bytes()});
     }
     counted_ = cuda::device_memory<counted_pool>(pools.size());
     check(counted_.write(pools.data(), pools.size()).code, "addresses of counters");
+    if constexpr (speculates<Policy>) {
+      std::vector<queues<Policy::max_experts>> fetched;
+      for (u32 p = 0; p < sites_.size(); ++p) {
+        fetched.push_back(
+            {pools_->fetched(p, intent::demand), pools_->fetched(p, intent::speculative)});
+      }
+      fetched_ = cuda::device_memory<queues<Policy::max_experts>>(fetched.size());
+      check(fetched_.write(fetched.data(), fetched.size()).code, "addresses of orders");
+      orders_ = cuda::mapped_memory<told_orders>(fetched.size());
+    }
   }
 
   void use(u32 width) override { width_ = width; }
@@ -116,20 +178,26 @@ class device_mode final : public look_ahead_mode {
     tables_ = empty_tables();
     check(pools_->take_over({tables_.data(), tables_.size()}, epoch).code, "taking a pool over");
     governor_.reset();
+    std::vector<u32> n_slots;
+    for (pool_site const& site : sites_) {
+      n_slots.push_back(site.n_slots + site.n_scratch);
+    }
+    ledger_.open(d_.m.model, n_slots);
+    slot_of_.assign(sites_.size() * u64{n_experts()}, 0);
     hint_bytes_ = u64_max;
-    demand_bytes_ = 0;
-    step_us_ = 0;
-    (void)graph_of(0);
-    (void)graph_of(width_);
+    n_steps_above_ = 0;
+    since_restart_ = 0;
+    (void)graph_of(false);
+    if (width_ != 0) {
+      (void)graph_of(true);
+    }
   }
 
   void step() override {
-    auto const begin = std::chrono::steady_clock::now();
     bool const ahead = looks_ahead();
-    graph_of(ahead ? width_ : 0).launch(stream_);
+    graph_of(ahead).launch(stream_);
     check(cudaStreamSynchronize(stream_), "a step");
-    step_us_ = us_since(begin);
-    take_in();
+    take_in(ahead);
   }
 
   mode_counts counted() override {
@@ -139,6 +207,11 @@ class device_mode final : public look_ahead_mode {
       if (fault != cuda::step_fault::none) {
         throw std::runtime_error("a step of pool " + std::to_string(p) + " left a fault");
       }
+    }
+    u64 const demanded = n_steps_ * d_.m.n_layers() * d_.m.k;
+    if (last_.demanded != demanded) {
+      throw std::runtime_error(std::to_string(last_.demanded) + " experts are counted of " +
+                               std::to_string(demanded) + " that were demanded");
     }
     return {last_.demanded,   last_.hits,       last_.demand_bytes,
             last_.hint_bytes, last_.used_bytes, last_.wasted};
@@ -150,6 +223,9 @@ class device_mode final : public look_ahead_mode {
 
  private:
   static constexpr u32 epoch = 1;
+  static constexpr u32 steps_before_more = 8;
+
+  u32 n_experts() const { return d_.m.model.layers()[0].n_experts; }
 
   template <class Groups>
   static u32 group_of(Groups const& groups, layer_id layer) {
@@ -176,10 +252,12 @@ class device_mode final : public look_ahead_mode {
     return tables;
   }
 
-  graph const& graph_of(u32 width) {
-    auto at = graphs_.find(width);
+  /// Of the width in use, with branches or without.
+  graph const& graph_of(bool ahead) {
+    std::pair<u32, bool> const key{width_, ahead};
+    auto at = graphs_.find(key);
     if (at == graphs_.end()) {
-      at = graphs_.emplace(width, graph(stream_, [&](cudaStream_t s) { record(s, width); })).first;
+      at = graphs_.emplace(key, graph(stream_, [&](cudaStream_t s) { record(s, ahead); })).first;
     }
     return at->second;
   }
@@ -195,7 +273,7 @@ class device_mode final : public look_ahead_mode {
 
   /// Hints of the next layer are planned and fetched behind this layer's misses, beside its experts and the next layer's
   /// dense part: the link is idle there.
-  void record(cudaStream_t s, u32 width) {
+  void record(cudaStream_t s, bool ahead) {
     u32 const n = d_.m.n_layers();
     for (u32 l = 0; l < n; ++l) {
       d_.record_dense(s, l);
@@ -204,12 +282,12 @@ class device_mode final : public look_ahead_mode {
                 .code,
             "a step");
       if constexpr (speculates<Policy>) {
-        if (width != 0 && l + 1 < n) {
+        if (ahead && l + 1 < n) {
           check(beside_.fork(s).code, "a branch");
-          d_.record_hints(beside_.stream(), l + 1, width);
+          d_.record_hints(beside_.stream(), l + 1, width_);
           check(pools_
                     ->advise(beside_.stream(), d_.m.model.layers()[l + 1].layer, d_.hints_of(l + 1),
-                             width)
+                             width_)
                     .code,
                 "hints");
         }
@@ -218,6 +296,11 @@ class device_mode final : public look_ahead_mode {
     }
     check(pools_->join(s).code, "a join");
     tell_kernel<<<1, 128, 0, s>>>(counted_.data(), n, told_.device_data());
+    if constexpr (speculates<Policy>) {
+      if (width_ != 0) {  // what the ledger reads; without look-ahead there is none
+        orders_kernel<<<n, 32, 0, s>>>(fetched_.data(), orders_.device_data());
+      }
+    }
     d_.record_end(s);
   }
 
@@ -228,38 +311,84 @@ class device_mode final : public look_ahead_mode {
     }
     gate::permission may{0, reason::none};
     for (u32 l = 1; l < d_.m.n_layers(); ++l) {
-      may = governor_.ask(phase::decode, slack_bytes(), expert_bytes_);
+      may = governor_.ask(phase::decode, slack_bytes_, expert_bytes_);
     }
-    u64 const n = min_of(may.bytes, width_ * expert_bytes_) / expert_bytes_;
+    u64 const n = in_steps(min_of(may.bytes / expert_bytes_, u64{width_}));
     if (n != 0 && n * expert_bytes_ != hint_bytes_) {
       hint_bytes_ = n * expert_bytes_;
-      check(pools_->set({epoch, phase::decode, 0, step_context::no_token, hint_bytes_}).code,
-            "telling the graphs");
+      *now_.data() = {epoch, phase::decode, 0, step_context::no_token, hint_bytes_};
+      check(pools_->set(stream_, now_.data()).code, "telling the graphs");
     }
     return n != 0;
   }
 
-  /// What the link carries during a layer beyond what demand moved there, after the last step.
-  u64 slack_bytes() const {
-    u64 const carries = static_cast<u64>(step_us_) * link_bytes_per_us_;
-    return saturating_sub(carries, demand_bytes_) / d_.m.n_layers();
+  /// Experts that a batch may move, in powers of two below the width: down at once, up only after several steps in a row
+  /// that permit it, since each change has to reach the device.
+  u64 in_steps(u64 n) {
+    u64 const permitted = n == width_ ? n : std::bit_floor(n);
+    u64 const now = hint_bytes_ == u64_max ? 0 : hint_bytes_ / expert_bytes_;
+    if (now == 0 || permitted <= now) {
+      n_steps_above_ = 0;
+      return permitted;
+    }
+    if (++n_steps_above_ < steps_before_more) {
+      return now;
+    }
+    n_steps_above_ = 0;
+    return permitted;
   }
 
-  void take_in() {
+  void take_in(bool ahead) {
     told const now = *told_.data();
-    governor_.issued(now.hint_bytes - last_.hint_bytes);
-    u32 const used = static_cast<u32>(now.used - last_.used);
-    u32 const wasted = static_cast<u32>(now.wasted - last_.wasted);
-    if ((used | wasted) != 0) {
-      governor_.judge(used, wasted, 0);
+    if (width_ != 0) {
+      governor_.issued(now.hint_bytes - last_.hint_bytes);
+      for (u32 l = 0; l < d_.m.n_layers(); ++l) {
+        judge(l, ahead);
+      }
     }
-    demand_bytes_ = now.demand_bytes - last_.demand_bytes;
     last_ = now;
+    ++since_restart_;
+    ++n_steps_;
+  }
+
+  static bool names(std::span<cuda::fetch_order const> of, u32 expert) {
+    return std::any_of(of.begin(), of.end(), [&](auto const& o) { return o.expert == expert; });
+  }
+
+  /// Judges the hints of a layer's step, which has been planned: those that went out in it.
+  void judge(u32 l, bool ahead) {
+    told_orders const& told = orders_.data()[l];
+    std::span<cuda::fetch_order const> const copies(told.copies,
+                                                    ahead && l != 0 ? told.n_copies : 0);
+    std::span<cuda::fetch_order const> const loads(told.loads, told.n_loads);
+    u32* const slot_of = slot_of_.data() + u64{l} * n_experts();
+    for (cuda::fetch_order const& o : copies) {
+      slot_of[o.expert] = o.slot;
+    }
+    u32 const step = since_restart_ + 1;
+    gate::verdict const displaced = ledger_.issue(l, l, step, copies);
+    for (cuda::fetch_order const& o : loads) {
+      slot_of[o.expert] = o.slot;
+    }
+    i32 const* const ids = d_.m.of(since_restart_ % d_.m.n_steps, l);
+    experts_.assign(ids, ids + d_.m.k);
+    how_.clear();
+    slots_.clear();
+    for (u32 e : experts_) {
+      // of what is resident the ledger knows itself whether a hint has brought it
+      how_.push_back(names(loads, e) ? access_kind::load : access_kind::first_use);
+      slots_.push_back(slot_of[e]);
+    }
+    gate::verdict const planned = ledger_.plan(l, l, step, experts_, how_, slots_, loads);
+    u32 const wasted = displaced.wasted + planned.wasted;
+    if ((planned.used | wasted | planned.regretted) != 0) {
+      governor_.judge(planned.used, wasted, planned.regretted);
+    }
   }
 
   decoder& d_;
   cudaStream_t stream_;
-  u64 link_bytes_per_us_;
+  u64 slack_bytes_;  // of a layer
   u64 expert_bytes_ = 1;
   std::vector<pool_site> sites_;
   std::vector<table<Policy>> tables_;
@@ -267,13 +396,22 @@ class device_mode final : public look_ahead_mode {
   cuda::branch beside_;
   cuda::device_memory<counted_pool> counted_;
   cuda::mapped_memory<told> told_;
-  std::map<u32, graph> graphs_;  // by width
+  cuda::device_memory<queues<Policy::max_experts>> fetched_;
+  cuda::mapped_memory<told_orders> orders_;       // by layer
+  cuda::mapped_memory<cuda::launch_state> now_;   // what the graphs were told last
+  std::map<std::pair<u32, bool>, graph> graphs_;  // by width and whether it looks ahead
   gate::governor governor_;
+  gate::hint_ledger ledger_;
+  std::vector<u32> slot_of_;  // [layer][expert]: where it has been brought last
+  std::vector<u32> experts_;
+  std::vector<access_kind> how_;
+  std::vector<u32> slots_;
   told last_{};
   u32 width_ = 0;
   u64 hint_bytes_ = u64_max;
-  u64 demand_bytes_ = 0;
-  double step_us_ = 0;
+  u32 n_steps_above_ = 0;  // in a row: that permitted more than the branches may move
+  u32 since_restart_ = 0;  // steps
+  u64 n_steps_ = 0;        // of all arms
 };
 
 template <class Score>
@@ -299,9 +437,9 @@ std::unique_ptr<decode_mode> make_device_directed(decoder& d, cudaStream_t strea
 
 std::unique_ptr<look_ahead_mode> make_look_ahead(decoder& d, cudaStream_t stream,
                                                  pinned_experts const& experts,
-                                                 link_rates const& rates) {
+                                                 link_rates const& rates, double resident_us) {
   return std::make_unique<device_mode<hinted<score::decayed_count>>>(
-      d, stream, experts, static_cast<u64>(rates.gather));
+      d, stream, experts, slack_of(resident_us / d.m.n_layers(), rates.gather));
 }
 
 }  // namespace gpu_bench

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <cstdio>
-#include <cstdlib>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -27,6 +27,9 @@ struct figure {
 /// Figures in the order in which they were measured; printed as they come.
 class report {
  public:
+  /// @param path  of the JSON; empty: none
+  explicit report(std::string path) : path_(std::move(path)) {}
+
   void add(figure f) {
     std::printf("%-64s %10.3f %-8s", f.name.c_str(), f.value, f.unit.c_str());
     if (f.bound != 0) {
@@ -34,16 +37,33 @@ class report {
     }
     std::printf("%s%s\n", f.note.empty() ? "" : "  ", f.note.c_str());
     std::fflush(stdout);
+    n_failed_ += f.holds() ? 0 : 1;
     figures_.push_back(std::move(f));
   }
 
-  /// Writes all of them as one JSON array. Names and units hold no character that JSON would escape.
-  void write(char const* path) const {
-    std::FILE* const file = std::fopen(path, "w");
-    if (file == nullptr) {
-      std::fprintf(stderr, "error: cannot write %s\n", path);
-      std::exit(1);
+  /// Bounds that do not hold.
+  unsigned n_failed() const { return n_failed_; }
+
+  /// Writes all of them as one JSON array, in place of what was written before: whoever ends this program at any time finds
+  /// a whole file. Names and units hold no character that JSON would escape.
+  void save() const {
+    if (path_.empty()) {
+      return;
     }
+    std::string const beside = path_ + ".part";
+    std::FILE* const file = std::fopen(beside.c_str(), "w");
+    if (file == nullptr) {
+      throw std::runtime_error("cannot write " + beside);
+    }
+    write(file);
+    bool const is_whole = std::ferror(file) == 0;
+    if (std::fclose(file) != 0 || !is_whole || std::rename(beside.c_str(), path_.c_str()) != 0) {
+      throw std::runtime_error("cannot write " + path_);
+    }
+  }
+
+ private:
+  void write(std::FILE* file) const {
     std::fprintf(file, "[\n");
     for (std::size_t i = 0; i < figures_.size(); ++i) {
       figure const& f = figures_[i];
@@ -63,13 +83,8 @@ class report {
       std::fprintf(file, "}%s\n", i + 1 == figures_.size() ? "" : ",");
     }
     std::fprintf(file, "]\n");
-    if (std::fclose(file) != 0) {
-      std::fprintf(stderr, "error: cannot write %s\n", path);
-      std::exit(1);
-    }
   }
 
- private:
   static std::string escaped(std::string const& text) {
     std::string out;
     for (char c : text) {
@@ -81,7 +96,9 @@ class report {
     return out;
   }
 
+  std::string path_;
   std::vector<figure> figures_;
+  unsigned n_failed_ = 0;
 };
 
 }  // namespace gpu_bench

@@ -4,8 +4,8 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
-#include <cstdio>
-#include <cstdlib>
+#include <stdexcept>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -14,10 +14,10 @@
 /// What the GPU benchmarks share: checked calls, graphs, medians.
 namespace gpu_bench {
 
+/// Throws std::runtime_error, so that what has been measured before is still written.
 inline void check(cudaError_t code, char const* what) {
   if (code != cudaSuccess) {
-    std::fprintf(stderr, "error: %s: %s\n", what, cudaGetErrorString(code));
-    std::exit(1);
+    throw std::runtime_error(std::string(what) + ": " + cudaGetErrorString(code));
   }
 }
 
