@@ -20,6 +20,7 @@
 #include "decode/support.hpp"
 #include "decode/twin_engine.hpp"
 #include "support/dice.hpp"
+#include "support/optimised.hpp"
 #include "support/rounds.hpp"
 
 using namespace decode_test;
@@ -452,8 +453,9 @@ TEST_CASE("a graph whose hints have no budget is not launched, and health says w
 TEST_CASE(
     "a graph's hints are trimmed to what the link carries while its layers compute, and to no "
     "less") {
+  REQUIRE_OPTIMISED();  // a governor judges many samples
   loaded const m(small_model_file());
-  u32 const steps = rounds(192);
+  u32 const steps = 192;
   // an expert has 26 112 bytes, and a layer computes for 100 us
   struct trial {
     u32 width;
