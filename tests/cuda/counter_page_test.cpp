@@ -14,6 +14,7 @@
 
 #include "cuda/host_pool.hpp"
 #include "support/dice.hpp"
+#include "support/rounds.hpp"
 #include "support/whole_cache.hpp"
 #include "warmset/cuda/counter_page.hpp"
 #include "warmset/observe/health.hpp"
@@ -171,7 +172,7 @@ TEST_CASE("threads read whole publications, and later ones later, while lanes pu
   auto const check = [](auto&& publish_all) {
     page_memory memory{3};
     cuda::counter_page const page = memory.view();
-    constexpr u32 n = 3000;
+    constexpr u32 n = slow_build ? 600 : 3000;
     std::atomic<u32> torn{0};
     std::atomic<u32> backwards{0};
     std::atomic<u32> whole{0};
@@ -305,7 +306,7 @@ namespace {
 template <class Policy>
 void check_against_cache() {
   constexpr bool is_shared = Policy::pool::spans_layers;
-  constexpr u32 n_layers = 3, n_slots = 6, n_steps = 3000;
+  constexpr u32 n_layers = 3, n_slots = 6, n_steps = slow_build ? 900 : 3000;
   std::vector<layer_geometry> layers;
   for (u32 l = 0; l < n_layers; ++l) {
     layers.push_back({layer_id{2 * l + 1}, 16, 4, steps::odd_banks()});

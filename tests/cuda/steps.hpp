@@ -259,4 +259,17 @@ template <class... A, class... B>
 list<A..., B...> join(list<A...>, list<B...>);
 using all = decltype(join(named{}, others{}));
 
+/// Every N-th of a list: for a build that nobody can run, since each costs nvcc seconds.
+template <std::size_t N, std::size_t At = 0>
+list<> every(list<>);
+template <std::size_t N, std::size_t At = 0, class First, class... Rest>
+auto every(list<First, Rest...>) {
+  using rest = decltype(every<N, (At + 1) % N>(list<Rest...>{}));
+  if constexpr (At == 0) {
+    return decltype(join(list<First>{}, rest{})){};
+  } else {
+    return rest{};
+  }
+}
+
 }  // namespace steps

@@ -70,7 +70,7 @@ inline u32 capacity_step(make_table const& make, bool shared, bool reserve) {
 #if defined(NDEBUG)
   constexpr u32 usual = 1;
 #else
-  constexpr u32 usual = 9;
+  constexpr u32 usual = 18;
 #endif
   return make(sized(64, shared, reserve))->block().size() > (1u << 18) ? usual + 6 : usual;
 }

@@ -10,7 +10,8 @@ template <class Guard>
 void check_type(std::string const& name) {
   using per_layer = bundles::guarded<bundles::of<score::decayed_count>, Guard>;
   constexpr bool none = std::same_as<Guard, guard::none>;
-  model_test::check_table<per_layer, true>("decayed_count guarded by " + name, none);
+  model_test::check_table<per_layer, true>("decayed_count guarded by " + name, none, {},
+                                           model_test::operations_of_a_variant());
 }
 
 }  // namespace
