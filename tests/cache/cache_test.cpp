@@ -267,8 +267,8 @@ struct noting : observe::counting {
     bool operator==(call const&) const = default;
   };
   std::vector<call> calls;
-  template <class Policy>
-  void on_plan(u32 layer_index, plan_of<Policy> const& p) {
+  template <class Plan>
+  void on_plan(u32 layer_index, Plan const& p) {
     calls.push_back({p.for_intent == intent::demand ? 'd' : 'h', layer_index, static_cast<u32>(p.kind)});
   }
   template <class View>
