@@ -370,8 +370,8 @@ void check_against_cache() {
     REQUIRE(mine.report().step == hosts.report().step);
     REQUIRE(mine.report().state == hosts.report().state);
   }
-  CHECK(now.sum(phase::prefill).arrived[0].value > 100);
-  CHECK(now.sum(phase::decode).arrived[0].value > 200);
+  CHECK(now.sum(phase::prefill).arrived[0].value > n_steps / 30);
+  CHECK(now.sum(phase::decode).arrived[0].value > n_steps / 15);
   CHECK((now.sum().overflow_steps.value != 0) == !is_shared);
 }
 
