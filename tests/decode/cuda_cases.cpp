@@ -45,15 +45,6 @@ u32 n_steps() {
   return said != nullptr && *said != '\0' ? static_cast<u32>(std::strtoul(said, nullptr, 10)) : 512;
 }
 
-generation_request request_for(loaded const& m, u32 n_tokens) {
-  generation_request r;
-  r.prompt =
-      m.words.encode("The kernel maps a page of memory into the address space of a process.");
-  r.n_tokens = n_tokens;
-  r.stops_at_end = false;
-  return r;
-}
-
 device_options on_gpu(u32 slots, u32 width) {
   device_options o;
   o.device = "cuda";

@@ -15,15 +15,6 @@ using namespace warmset;
 
 namespace {
 
-generation_request request_for(loaded const& m, u32 n_tokens) {
-  generation_request r;
-  r.prompt =
-      m.words.encode("The kernel maps a page of memory into the address space of a process.");
-  r.n_tokens = n_tokens;
-  r.stops_at_end = false;
-  return r;
-}
-
 /// Arms of a few tokens to plant faults into.
 std::vector<arm> sound_arms(loaded const& m) {
   std::vector<arm_options> ways = ways_to_serve(m.model);

@@ -280,15 +280,6 @@ TEST_CASE("experts compute in a graph as on the CPU, wherever their weights lie"
 
 namespace {
 
-generation_request request_for(loaded const& m, u32 n_tokens) {
-  generation_request r;
-  r.prompt =
-      m.words.encode("The kernel maps a page of memory into the address space of a process.");
-  r.n_tokens = n_tokens;
-  r.stops_at_end = false;
-  return r;
-}
-
 bool equal_counters(total_counters const& a, total_counters const& b) {
   bool same = true;
   total_counters copy = a;

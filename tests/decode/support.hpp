@@ -48,4 +48,14 @@ struct loaded {
   tokenizer words;
 };
 
+/// A prompt and `n_tokens` after it, whatever they are.
+inline generation_request request_for(loaded const& m, warmset::u32 n_tokens) {
+  generation_request r;
+  r.prompt =
+      m.words.encode("The kernel maps a page of memory into the address space of a process.");
+  r.n_tokens = n_tokens;
+  r.stops_at_end = false;
+  return r;
+}
+
 }  // namespace decode_test
