@@ -204,6 +204,8 @@ pairs_result measure_pairs(report& out, look_ahead_mode& mode, decoder const& d,
              a.speeds});
     out.add({"  ... first quartile", quantile(a.speeds, 0.25), "x"});
     out.add({"  ... third quartile", quantile(a.speeds, 0.75), "x"});
+    out.add({"  missed by demand, per step",
+             static_cast<double>(a.counts.missed_bytes) / timed / 1048576, "MiB"});
     if (is_on) {
       double const hinted = static_cast<double>(a.counts.hint_bytes);
       out.add({"  moved for hints, per step", hinted / timed / 1048576, "MiB"});

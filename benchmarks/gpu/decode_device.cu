@@ -225,6 +225,7 @@ class device_mode final : public look_ahead_mode {
   static constexpr u32 epoch = 1;
   static constexpr u32 steps_before_more = 8;
 
+  layer_id layer(u32 i) const { return d_.m.model.layers()[i].layer; }
   u32 n_experts() const { return d_.m.model.layers()[0].n_experts; }
 
   template <class Groups>
@@ -271,26 +272,25 @@ class device_mode final : public look_ahead_mode {
     return b;
   }
 
-  /// Hints of the next layer are planned and fetched behind this layer's misses, beside its experts and the next layer's
-  /// dense part: the link is idle there.
+  /// Hints of the next layer are planned beside this layer's misses, and fetched behind them, beside its experts and the next
+  /// layer's dense part: the link is idle there.
   void record(cudaStream_t s, bool ahead) {
     u32 const n = d_.m.n_layers();
     for (u32 l = 0; l < n; ++l) {
       d_.record_dense(s, l);
       check(beside_.join(s).code, "a join");
-      check(pools_->record(s, d_.m.model.layers()[l].layer, d_.ids_of(l), d_.m.k, d_.where_of(l))
-                .code,
-            "a step");
+      bool const hints = speculates<Policy> && ahead && l + 1 < n;
       if constexpr (speculates<Policy>) {
-        if (ahead && l + 1 < n) {
+        if (hints) {
           check(beside_.fork(s).code, "a branch");
           d_.record_hints(beside_.stream(), l + 1, width_);
-          check(pools_
-                    ->advise(beside_.stream(), d_.m.model.layers()[l + 1].layer, d_.hints_of(l + 1),
-                             width_)
-                    .code,
-                "hints");
+          check(pools_->plan_hints(beside_.stream(), layer(l + 1), d_.hints_of(l + 1), width_).code, "hints");
         }
+      }
+      check(pools_->record(s, layer(l), d_.ids_of(l), d_.m.k, d_.where_of(l)).code, "a step");
+      if (hints) {
+        check(beside_.fork(s).code, "a branch");
+        check(pools_->fetch_hints(beside_.stream(), layer(l + 1)).code, "hints");
       }
       d_.record_experts(s, banks_of(l), d_.where_of(l));
     }

@@ -52,7 +52,7 @@ double gather_rate(timer const& t, unsigned char* to, unsigned char* pinned, u64
   std::vector<double> times;
   for (u32 i = 0; i < 31; ++i) {
     times.push_back(t.microseconds([&] {
-      gather_all_kernel<<<8, cuda::detail::gather_threads, 0, t.stream()>>>(
+      gather_all_kernel<<<cuda::device_options{}.gather_blocks, cuda::detail::gather_threads, 0, t.stream()>>>(
           to, static_cast<unsigned char const*>(mapped), bytes, from_stride, n, spread,
           static_cast<u32>(ceil_div(bytes, u64{8'192})));
     }));

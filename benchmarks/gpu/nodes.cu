@@ -201,16 +201,22 @@ void measure_nodes(report& r) {
   using lru = bundles::of<score::lru>;
   using clock_bundle = bundles::of<score::lru, select::clock<1>>;
   using decayed = bundles::of<score::decayed_count>;
+  using epoch = bundles::of<score::epoch_count>;
+  using lfu = bundles::of<score::lfu>;
   using successor = bundles::of<score::successor<>>;
   for (u32 const slots : {32u, 128u, 500u}) {
     measure<lru>(r, t, look_up, {512, slots, 10, 0}, "lru", 1.5);
   }
   measure<decayed>(r, t, look_up, {512, 500, 10, 0}, "decayed_count", 1.5);
-  measure<clock_bundle>(r, t, look_up, {512, 500, 10, 0}, "clock", 1.5);
+  measure<epoch>(r, t, look_up, {512, 500, 10, 0}, "epoch_count", 1.5);
+  measure<lfu>(r, t, look_up, {512, 500, 10, 0}, "lfu", 1.5);
+  measure<clock_bundle>(r, t, look_up, {512, 500, 10, 0}, "clock", 0);
   measure<lru>(r, t, look_up, {512, 500, 10, 2}, "lru", 0);
   measure<lru>(r, t, look_up, {512, 500, 10, 10}, "lru", 6.5);
   measure<decayed>(r, t, look_up, {512, 500, 10, 10}, "decayed_count", 6.5);
-  measure<clock_bundle>(r, t, look_up, {512, 500, 10, 10}, "clock", 6.5);
+  measure<epoch>(r, t, look_up, {512, 500, 10, 10}, "epoch_count", 6.5);
+  measure<lfu>(r, t, look_up, {512, 500, 10, 10}, "lfu", 6.5);
+  measure<clock_bundle>(r, t, look_up, {512, 500, 10, 10}, "clock", 0);
   measure<successor>(r, t, look_up, {128, 32, 8, 0}, "successor", 0);
   measure<successor>(r, t, look_up, {128, 32, 8, 3}, "successor", 0);
   measure<successor>(r, t, look_up, {512, 128, 10, 0}, "successor", 0);

@@ -267,9 +267,13 @@ class cuda_engine final : public step_engine {
     void join(u32 layer) { note(of_.beside_[layer % 2].join(stream_).code); }
     void advise(u32 layer, u32 width) {
       note(of_.pools_
-               .advise(of_.beside_[(layer - 1) % 2].stream(), id(layer),
-                       of_.step_.layers[layer].hints, width)
+               .plan_hints(of_.beside_[(layer - 1) % 2].stream(), id(layer),
+                           of_.step_.layers[layer].hints, width)
                .code);
+    }
+    void fetch(u32 layer) {
+      fork(layer - 1);
+      note(of_.pools_.fetch_hints(of_.beside_[(layer - 1) % 2].stream(), id(layer)).code);
     }
     void serve(u32 layer) {
       layer_memory const& w = of_.step_.layers[layer];

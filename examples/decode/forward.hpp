@@ -112,7 +112,8 @@ struct step_pools {
 ///     run(place, op, blocks)           launches op in the stream of the steps, or in a branch: `beside(layer)`
 ///     fork(layer), join(layer)         the branch that looks ahead after a layer
 ///     serve(layer)                     decides and fetches what the layer's ids demand; `served(layer)` says where it lies
-///     advise(layer, width)             hints for a layer, in the branch of the one before it
+///     advise(layer, width)             decides on hints for a layer, in the branch of the one before it
+///     fetch(layer)                     fetches what that has decided, behind the misses of the layer before
 ///     finish()                         what a step leaves beside it has come to an end
 ///     begin(row), end(row)             of the phase table
 ///
@@ -189,6 +190,9 @@ void record_step(Stage& stage, architecture const& a, step_shape const& shape,
     }
     stage.serve(l);
     stage.end(time_row::copies);
+    if (ahead && l + 1 < a.layers) {
+      stage.fetch(l + 1);
+    }
 
     stage.begin(time_row::experts);
     ops::expert_in const in{stage.served(l), w.ids,    w.answers,  s.normed,

@@ -5,5 +5,5 @@
 using namespace warmset;
 
 void publish(cudaStream_t stream, cuda::counter_page page, outcome const* records) {
-  cuda::counters_kernel<cuda::mapped_words><<<1, cuda::detail::gather_threads, 0, stream>>>(page, records);
+  cuda::counters_kernel<cuda::mapped_words><<<1, cuda::detail::block_threads, 0, stream>>>(page, records);
 }

@@ -192,6 +192,8 @@ void check_graph() {
   cuda::device_memory<i32> ids{n_layers * k};
   cuda::device_memory<i32> slots{n_layers * k};
   cuda::device_memory<unsigned long long> counts{2};
+  cuda::mapped_counters const page{n_layers};
+  cuda::mapped_counters const page_of_more{n_layers + 1};
   cudaStream_t stream{};
   REQUIRE(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess);
   REQUIRE(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal) == cudaSuccess);
@@ -204,9 +206,8 @@ void check_graph() {
     }
   }
   REQUIRE(pools.join(stream));
-  cuda::mapped_counters const page{n_layers};
   REQUIRE(pools.publish(stream, page.device_view()));
-  CHECK(pools.publish(stream, cuda::mapped_counters{n_layers + 1}.device_view()).code == cudaErrorInvalidValue);
+  CHECK(pools.publish(stream, page_of_more.device_view()).code == cudaErrorInvalidValue);
   cudaGraph_t graph{};
   REQUIRE(cudaStreamEndCapture(stream, &graph) == cudaSuccess);
   cudaGraphExec_t ready{};
@@ -339,12 +340,18 @@ void check_hints() {
   for (u32 l = 0; l < n_layers; ++l) {
     if (l + 1 < n_layers) {
       REQUIRE(beside[l % 2].fork(stream));
-      REQUIRE(pools.advise(beside[l % 2].stream(), layer_id{l + 1}, hints.data() + (l + 1) * width, width));
+      i32 const* const said = hints.data() + (l + 1) * width;
+      REQUIRE((l % 3 == 0 ? pools.advise(beside[l % 2].stream(), layer_id{l + 1}, said, width)
+                          : pools.plan_hints(beside[l % 2].stream(), layer_id{l + 1}, said, width)));
     }
     if (l != 0) {
       REQUIRE(beside[(l - 1) % 2].join(stream));
     }
     REQUIRE(pools.record(stream, layer_id{l}, ids.data() + l * k, k, slots.data() + l * k));
+    if (l + 1 < n_layers && l % 3 != 0) {
+      REQUIRE(beside[l % 2].fork(stream));
+      REQUIRE(pools.fetch_hints(beside[l % 2].stream(), layer_id{l + 1}));
+    }
     for (u32 bank = 0; bank < 2; ++bank) {
       check_served_kernel<<<1, 128, 0, stream>>>(pools.served(layer_id{l}), layers[l].bank_bytes[bank], l, bank,
                                                  ids.data() + l * k, k, n_experts, slots.data() + l * k, counts.data(),

@@ -23,9 +23,11 @@ class host_pool {
         arrivals_(owner_.view().shape().n_slots),
         queue_(std::make_unique<queue>()),
         hint_queue_(std::make_unique<queue>()),
+        quick_(std::make_unique<quick_memory>()),
         workspace_(std::make_unique<workspace_of<Policy>>()),
         plan_(std::make_unique<plan_of<Policy>>()),
-        view{const_cast<void*>(owner_.block()), owner_.parts(), owner_.view().shape(), arrivals_.data(), plan_.get(),
+        kept_(std::make_unique<plan_of<Policy>>()),
+        view{const_cast<void*>(owner_.block()), owner_.parts(), owner_.view().shape(), arrivals_.data(), kept_.get(),
              out, queue_.get(), nullptr, source_.n_banks(), piece_bytes,
              pieces_of(odd_banks()), 0, owner_.view().shape().n_slots} {
     table_shape const shape = view.shape;
@@ -47,7 +49,8 @@ class host_pool {
   template <lane_group Group>
   void step(Group const& lanes, cuda::device_input in, std::vector<i32> const& ids, std::vector<i32>& slots) {
     u32 const n = static_cast<u32>(ids.size());
-    if (!cuda::hits_on_device<Policy>(lanes, view, in, ids.data(), n, slots.data())) {
+    if (!cuda::quick_on_device<Policy>(lanes, view, in, ids.data(), n, slots.data(), *quick_, *workspace_, *plan_,
+                                       [&] { return view.table(); })) {
       cuda::step_on_device<Policy>(lanes, view, in, ids.data(), n, slots.data(), *workspace_, *plan_);
     }
     cuda::learn_on_device<Policy>(lanes, view);
@@ -116,8 +119,10 @@ class host_pool {
   std::vector<u32> arrivals_;
   std::unique_ptr<queue> queue_;
   std::unique_ptr<queue> hint_queue_;
+  std::unique_ptr<quick_memory> quick_;
   std::unique_ptr<workspace_of<Policy>> workspace_;
   std::unique_ptr<plan_of<Policy>> plan_;
+  std::unique_ptr<plan_of<Policy>> kept_;
   std::vector<std::vector<unsigned char const*>> pointers_;
   std::vector<std::vector<unsigned char>> memory_;
   std::vector<cuda::bank_addresses> banks_;

@@ -4,7 +4,7 @@
 #include <type_traits>
 
 #include "warmset/table/bundles.hpp"
-#include "warmset/table/hits.hpp"
+#include "warmset/table/quick_step.hpp"
 #include "warmset/table/plan_demand.hpp"
 #include "warmset/table/plan_speculative.hpp"
 #include "warmset/table/settle.hpp"
@@ -43,6 +43,7 @@ struct run_state {
   i32 supplied[most_experts];  // and those that take keys, one for each expert of a row
   u64 part[n_parts];      // of a digest
   workspace_of<Policy> workspace;
+  quick_memory quick;
   plan_of<Policy> plan;
   outcome out;
   u32 refused;
@@ -158,7 +159,7 @@ WARMSET_HD u64 digest(Group const& group, table_writer<Policy> const& t, u64 blo
   return all;
 }
 
-/// Plays n steps on, from where the state stands. Several lanes try the pass for hits first, as kernels do; one lane
+/// Plays n steps on, from where the state stands. Several lanes try the quick step first, as kernels do; one lane
 /// plans every step. `digests`, where not null, takes one word for each step.
 template <class Policy, lane_group Group>
 WARMSET_HD void run(Group const& group, table_writer<Policy> const& t, u64 block_bytes, u32 n_steps,
@@ -173,8 +174,23 @@ WARMSET_HD void run(Group const& group, table_writer<Policy> const& t, u64 block
     });
     bool carried_out = false;
     if constexpr (!Group::is_single) {
-      carried_out = commit_hits<Policy>(group, t, s.in, s.ids, s.n_ids, s.out, true,
-                                        [&](u32 i, u32 slot) { s.answers[i] = slot; });
+      quick_result const r = quick_step<Policy, quick::hits_and_misses>(
+          group, t, s.in, s.ids, s.n_ids, s.out, true, s.quick, [&](u32 i, u32 slot) { s.answers[i] = slot; },
+          [&]() -> i32 const* {
+            if constexpr (contextual_score<typename Policy::score>) {
+              return detail::keys_of_step<Policy>(group, reader, s.in, s.ids, s.n_ids, s.workspace, s.plan);
+            }
+            return nullptr;
+          },
+          [&] { return reader; },
+          [&](u32 j, planned_load load, u32) { s.plan.loads[j] = load; });
+      carried_out = r.is_done;
+      group.leader([&] { s.plan.n_loads = r.n_loads; });
+      if constexpr (contextual_score<typename Policy::score>) {
+        if (r.is_done) {
+          detail::learn<Policy>(group, t, s.plan, detail::clocks_before<Policy>(t, s.plan));
+        }
+      }
     }
     if (!carried_out) {
       plan_demand<Policy>(group, reader, s.in, s.ids, s.n_ids, s.workspace, s.plan);

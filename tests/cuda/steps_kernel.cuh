@@ -10,10 +10,9 @@ template <class Policy>
 __global__ void run_kernel(components<Policy> parts, void* block, table_shape shape, u64 block_bytes, u32 n_steps,
                            run_state<Policy>* state, script recorded, u64* digests) {
   require_device_callable<Policy, cuda::warp_lanes>();
-  __shared__ order_key keys[most_experts];
-  __shared__ order_key listed[32];
+  __shared__ cuda::warp_room<most_experts> room;
   table_writer<Policy> const view{block, shape, &parts};
-  run<Policy>(cuda::warp_lanes{keys, most_experts, listed}, view, block_bytes, n_steps, *state, recorded, digests);
+  run<Policy>(cuda::warp_lanes{room}, view, block_bytes, n_steps, *state, recorded, digests);
 }
 
 /// The same by all warps of a block.

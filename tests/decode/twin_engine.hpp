@@ -118,6 +118,12 @@ class twin_engine final : public step_engine {
                                              step_.layers[layer].hints, width, p.workspace,
                                              p.hint_plan);
       });
+    });
+  }
+  void fetch(u32 layer) {
+    later(static_cast<int>(layer) - 1, [this, layer] {
+      cuda::pool_view<decode_policy> view = views_[layer]->view;
+      view.queue = &views_[layer]->hint_queue;
       fetch(view);
     });
   }

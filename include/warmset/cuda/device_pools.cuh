@@ -24,7 +24,7 @@ class mapped_source {
 
 struct device_options {
   u64 tail_bytes = 0;         ///< zeroed behind each bank
-  u32 gather_blocks = 8;      ///< of 512 threads
+  u32 gather_blocks = 32;     ///< of 128 threads
   u32 piece_bytes = 8'192;    ///< what one warp fetches at a time; a multiple of 16
   bool reads_host = false;    ///< readers ask `served`: what admission declines is answered -1 and read where it lies
 };
@@ -36,8 +36,8 @@ inline namespace WARMSET_CUDA_TAG {
 /// they answer: pools of one geometry share scratch, and what learns runs beside that stream.
 ///
 /// The constructor allocates everything and throws config_error where something cannot work; nothing after it allocates.
-/// What synchronises waits for the whole device, so that it may be called while a graph is in flight; `record` and `join`
-/// only launch; so does `advise`.
+/// What synchronises waits for the whole device, so that it may be called while a graph is in flight; `record`, `join` and
+/// what puts hints into a stream only launch.
 ///
 /// @tparam Adaptor  of the gathers; see gather_adaptor
 template <checked_bundle Policy, gather_adaptor Adaptor = plain_gather>
@@ -198,26 +198,42 @@ class device_pools {
   }
 
   /// Puts a batch of hints for a layer's next step into a stream beside the one of the steps, or into a branch of its graph:
-  /// decide, then fetch, within launch_state::hint_bytes. May run beside the steps of other layers; the engine's stream has
-  /// joined it before the next `record` of this layer, and it has forked behind the join of that layer's last one. Does not
-  /// synchronise.
+  /// decide within launch_state::hint_bytes what to fetch. It may run beside the steps of other layers, and has forked behind
+  /// the join of its layer's last one. `fetch_hints` must follow. Does not synchronise.
+  ///
+  /// Best beside the step of the layer before: while that fetches, nobody computes, and beside an engine's kernels the same
+  /// decision takes several times as long.
   ///
   /// @param ids  `n_ids` in memory that the device reads, at an address that a graph may keep; surest first, -1 is padding
   template <class Id>
-  status advise(cudaStream_t stream, layer_id layer, Id const* ids, u32 n_ids) {
+  status plan_hints(cudaStream_t stream, layer_id layer, Id const* ids, u32 n_ids) {
     static_assert(speculates<Policy>, "the bundle has predictor none: it takes no hints");
     std::size_t pool = 0;
     u32 row = 0;
     if (!find(layer, pool, row)) {
       return {cudaErrorInvalidValue};
     }
-    pool_view<Policy> view = pools_[pool].view;
-    view.queue = pools_[pool].hint_queue.data();
-    status const planned =
-        launch(hint_plan_kernel<Policy, Id>, 1, detail::warp_size, stream, view, row, now_.data(), ids, n_ids);
-    return planned ? launch(gather_kernel<Policy, Adaptor>, options_.gather_blocks, detail::gather_threads, stream, view,
-                            adaptor_)
-                   : planned;
+    return launch(hint_plan_kernel<Policy, Id>, 1, detail::warp_size, stream, hint_view(pool), row, now_.data(), ids, n_ids,
+                  pools_[pool].hint_plan.data());
+  }
+
+  /// Fetches what the layer's last plan_hints has decided: behind the step of the layer before, whose misses come first on
+  /// the link. The engine's stream has joined it before the next `record` of this layer. Does not synchronise.
+  status fetch_hints(cudaStream_t stream, layer_id layer) {
+    std::size_t pool = 0;
+    u32 row = 0;
+    if (!find(layer, pool, row)) {
+      return {cudaErrorInvalidValue};
+    }
+    return launch(gather_kernel<Policy, Adaptor>, options_.gather_blocks, detail::gather_threads, stream, hint_view(pool),
+                  adaptor_);
+  }
+
+  /// Both, one behind the other.
+  template <class Id>
+  status advise(cudaStream_t stream, layer_id layer, Id const* ids, u32 n_ids) {
+    status const planned = plan_hints(stream, layer, ids, n_ids);
+    return planned ? fetch_hints(stream, layer) : planned;
   }
 
   /// Makes the stream wait for what the last `record` left to run beside it. Every `record` begins with it. Call it after
@@ -257,7 +273,7 @@ class device_pools {
     if (page.n_pools != n_pools()) {
       return {cudaErrorInvalidValue};
     }
-    counters_kernel<mapped_words><<<1, detail::gather_threads, 0, stream>>>(page, counters_.data());
+    counters_kernel<mapped_words><<<1, detail::block_threads, 0, stream>>>(page, counters_.data());
     return {cudaPeekAtLastError()};
   }
 
@@ -310,6 +326,7 @@ class device_pools {
     device_memory<plan_of<Policy>> plan;
     device_memory<fetch_queue<Policy::max_experts>> queue;
     device_memory<fetch_queue<Policy::max_experts>> hint_queue;
+    device_memory<hint_memory<Policy>> hint_plan;
     device_memory<unsigned char const*> sources;
     device_memory<bank_addresses> addresses;
     pool_view<Policy> view;
@@ -319,6 +336,12 @@ class device_pools {
   status read_counters(u32 pool, outcome (&out)[n_phases]) const {
     status const s{cudaDeviceSynchronize()};
     return s ? status{cudaMemcpy(out, counters(pool), sizeof out, cudaMemcpyDeviceToHost)} : s;
+  }
+
+  pool_view<Policy> hint_view(std::size_t pool) const noexcept {
+    pool_view<Policy> view = pools_[pool].view;
+    view.queue = pools_[pool].hint_queue.data();
+    return view;
   }
 
   bool find(layer_id layer, std::size_t& pool, u32& row) const noexcept {
@@ -365,6 +388,7 @@ class device_pools {
     device_memory<plan_of<Policy>> plan(contextual_score<typename Policy::score> ? 1 : 0);
     device_memory<fetch_queue<Policy::max_experts>> queue(1);
     device_memory<fetch_queue<Policy::max_experts>> hint_queue(speculates<Policy> ? 1 : 0);
+    device_memory<hint_memory<Policy>> hint_plan(speculates<Policy> ? 1 : 0);
     device_memory<unsigned char const*> source_of(n_banks * n_rows);
     device_memory<bank_addresses> bank_of(n_banks);
     std::vector<unsigned char const*> sources;
@@ -385,7 +409,7 @@ class device_pools {
                                  counters_.data() + pools_.size() * n_phases, queue.data(), bank_of.data(), n_banks,
                                  options_.piece_bytes, n_pieces, site.first_slot, site.first_scratch, options_.reads_host};
     pools_.push_back({std::move(block), std::move(arrivals), std::move(plan), std::move(queue),
-                      std::move(hint_queue), std::move(source_of), std::move(bank_of), view, from.view().usable()});
+                      std::move(hint_queue), std::move(hint_plan), std::move(source_of), std::move(bank_of), view, from.view().usable()});
   }
 
   geometry model_;

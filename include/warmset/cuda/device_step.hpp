@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "../table/hits.hpp"
 #include "../table/plan_demand.hpp"
 #include "../table/plan_speculative.hpp"
+#include "../table/quick_step.hpp"
 #include "../table/settle.hpp"
 #include "gather_adaptors.hpp"
 
@@ -44,7 +44,7 @@ struct pool_view {
   components<Policy> parts;
   table_shape shape;
   u32* arrivals;  ///< [n_slots]
-  plan_of<Policy>* plan;  ///< the last step's, where a contextual score is to learn from it
+  plan_of<Policy>* plan;  ///< what a contextual score is to learn from: see learn_on_device
   outcome* out;  ///< [n_phases]: operations count under their own
   fetch_queue<Policy::max_experts>* queue;
   bank_addresses const* banks;
@@ -56,8 +56,9 @@ struct pool_view {
   bool reads_host = false;  ///< readers take what has no slot from the source: nothing goes into scratch
 
   WARMSET_HD outcome& counts(phase p) const noexcept { return out[static_cast<u32>(p)]; }
-  /// Refers to the view, which must stay where it is.
-  WARMSET_HD table_writer<Policy> table() const noexcept { return {block, shape, &parts}; }
+  /// Refers to the view, or to a copy of its parts that lies nearer; they must stay where they are.
+  WARMSET_HD table_writer<Policy> table() const noexcept { return table(parts); }
+  WARMSET_HD table_writer<Policy> table(components<Policy> const& of) const noexcept { return {block, shape, &of}; }
   WARMSET_HD u32 bank_index(u32 slot) const noexcept {
     return slot < shape.n_slots ? first_slot + slot : first_scratch + (slot - shape.n_slots);
   }
@@ -153,6 +154,28 @@ WARMSET_HD void fetch_all_into_scratch(Group const& g, pool_view<Policy> const& 
 
 namespace detail {
 
+/// Leaves what learn_on_device reads of a plan where that finds it.
+template <class Policy, lane_group Group>
+WARMSET_HD void keep_for_learning(Group const& g, plan_of<Policy> const& p, u32 n_experts, plan_of<Policy>& kept) {
+  g.leader([&] {
+    kept.row = p.row;
+    kept.model_tick = p.model_tick;
+    kept.n = p.n;
+    kept.sequence = p.sequence;
+    kept.token = p.token;
+    kept.n_previous = p.n_previous;
+    kept.n_supplied = p.n_supplied;
+  });
+  g.for_each(n_experts, [&](u32 i) { kept.key[i] = p.key[i]; });
+  g.for_each(p.n, [&](u32 i) { kept.expert[i] = p.expert[i]; });
+  if constexpr (Policy::score::uses_previous_layer) {
+    g.for_each(p.n_previous, [&](u32 i) { kept.previous[i] = p.previous[i]; });
+  }
+  if constexpr (Policy::score::uses_supplied) {
+    g.for_each(p.n_supplied, [&](u32 i) { kept.supplied[i] = p.supplied[i]; });
+  }
+}
+
 template <class Policy>
 WARMSET_HD step_input as_step(device_input const& in, table_reader<Policy> const& t) noexcept {
   return {in.row,   in.in_phase, t.header().model_tick, in.sequence,
@@ -161,28 +184,72 @@ WARMSET_HD step_input as_step(device_input const& in, table_reader<Policy> const
 
 }  // namespace detail
 
-/// Answers a step of nothing but hits at a fraction of what step_on_device costs. Returns false where it is another one:
-/// then nothing has changed but what settle does, and step_on_device decides it.
-template <class Policy, lane_group Group, class Id>
-WARMSET_HD bool hits_on_device(Group const& g, pool_view<Policy> const& v, device_input const& in, Id const* ids,
-                               u32 n_ids, i32* slots) {
+/// Decides most steps at a fraction of what step_on_device costs: see quick_step. Returns false where it is another one: then
+/// nothing has changed but what settle does, and step_on_device decides it.
+///
+/// @param near  near() by all lanes, in front of a search that reads much of the table: the table, which the caller may have
+///              brought near, and w as its first use wants it
+/// @param w, p  as for step_on_device; used where the score makes keys
+template <class Policy, lane_group Group, class Id, class Near>
+WARMSET_HD bool quick_on_device(Group const& g, pool_view<Policy> const& v, device_input const& in, Id const* ids,
+                                u32 n_ids, i32* slots, quick_memory& m, workspace_of<Policy>& w, plan_of<Policy>& p,
+                                Near&& near) {
   table_writer<Policy> const t = v.table();
+  outcome& out = v.counts(in.in_phase);
   bool const is_mine = t.header().epoch == in.epoch;
+  constexpr bool is_keyed = contextual_score<typename Policy::score>;
+  constexpr bool replaces = warmset::detail::replaces_quickly<Policy>;
   auto const found = [&](u32 i, u32 slot) {
     slots[i] = static_cast<i32>(v.first_slot + slot);
     if (i == 0) {
       v.queue->n = 0;
     }
   };
-  if (commit_hits<Policy>(g, t, detail::as_step<Policy>(in, t), ids, n_ids, v.counts(in.in_phase), is_mine, found)) {
-    return true;
+  auto const reserved = [&](u32 j, planned_load load, u32 generation) {
+    detail::list_for_gather<Policy>{v, in.row}(j, load, generation);
+    v.queue->left[j] = v.n_pieces;
+  };
+  table_writer<Policy> searched = t;
+  auto const keys = [&]() -> i32 const* {
+    if constexpr (is_keyed) {
+      searched = near();
+      return warmset::detail::keys_of_step<Policy>(g, searched, detail::as_step<Policy>(in, t), ids, n_ids, w, p);
+    }
+    return nullptr;
+  };
+  auto const misses = [&] { return is_keyed ? searched : near(); };
+  if constexpr (!is_keyed) {
+    if (quick_step<Policy, quick::hits>(g, t, detail::as_step<Policy>(in, t), ids, n_ids, out, is_mine, m, found, keys, misses,
+                                        reserved)
+            .is_done) {
+      return true;
+    }
   }
-  // behind a step that loaded its experts stand as reserved until somebody takes them in
-  if (!is_mine || t.header().in_flight == 0) {
+  if (!is_mine) {
     return false;
   }
-  settle<Policy>(g, t, v.arrivals, v.counts(in.in_phase));
-  return commit_hits<Policy>(g, t, detail::as_step<Policy>(in, t), ids, n_ids, v.counts(in.in_phase), is_mine, found);
+  if constexpr (!replaces) {
+    if (is_keyed || t.header().in_flight == 0 || g.any(n_ids, [&](u32 i) {
+          u32 const id = static_cast<u32>(ids[i]);
+          return id >= t.layer(in.row).n_experts || (t.expert(t.index_of(in.row, id)).where & expert_word::slot_mask) == 0;
+        })) {
+      return false;
+    }
+  }
+  // behind a step that loaded its experts stand as reserved until somebody takes them in
+  settle<Policy>(g, t, v.arrivals, out);
+  quick_result const r = quick_step<Policy, quick::hits_and_misses>(g, t, detail::as_step<Policy>(in, t), ids, n_ids, out,
+                                                                    is_mine, m, found, keys, misses, reserved);
+  if (r.n_loads != 0) {
+    g.leader([&] { v.queue->n = r.n_loads; });
+  }
+  if constexpr (is_keyed) {
+    if (r.is_done) {
+      g.leader([&] { v.queue->learns = 1; });
+      detail::keep_for_learning<Policy>(g, p, t.layer(in.row).n_experts, *v.plan);
+    }
+  }
+  return r.is_done;
 }
 
 /// Decides a demand step where its table lies, and lists what gather fetches. Between two steps of a pool the stream
@@ -197,14 +264,15 @@ WARMSET_HD bool hits_on_device(Group const& g, pool_view<Policy> const& v, devic
 ///
 /// @param ids    `n_ids` routed ids, in the memory of whoever runs this
 /// @param slots  `n_ids` answers: the index in the bank of a slot or of a scratch slot; −1 where the id is none
-/// @param w, p   the caller's; a contextual score's plan is also what learn_on_device reads
+/// @param w, p   the caller's; of a contextual score's plan the view keeps what learn_on_device reads
+/// @param t      the view's table
 /// What a contextual score learns is left to learn_on_device, which nothing but the pool's next step waits for.
 ///
 /// Complexity: that of settle, plan and commit, and O(ids).
 template <class Policy, lane_group Group, class Id>
 WARMSET_HD void step_on_device(Group const& g, pool_view<Policy> const& v, device_input const& in, Id const* ids,
-                               u32 n_ids, i32* slots, workspace_of<Policy>& w, plan_of<Policy>& p) {
-  table_writer<Policy> const t = v.table();
+                               u32 n_ids, i32* slots, workspace_of<Policy>& w, plan_of<Policy>& p,
+                               table_writer<Policy> const& t) {
   table_reader<Policy> const reader = t;
   u32 const n_experts = t.layer(in.row).n_experts;
   bool const mine = t.header().epoch == in.epoch;
@@ -236,11 +304,20 @@ WARMSET_HD void step_on_device(Group const& g, pool_view<Policy> const& v, devic
       v.queue->n = p.n_loads + n_declined;
       v.queue->learns = 1;
     });
+    if constexpr (contextual_score<typename Policy::score>) {
+      detail::keep_for_learning<Policy>(g, p, n_experts, *v.plan);
+    }
   } else {
     g.leader([&] { record_uncommitted<Policy>(p, v.counts(in.in_phase)); });
   }
   detail::answer<Policy>(g, v, n_experts, ids, n_ids, p, w, slots);
   g.for_each(v.queue->n, [&](u32 j) { v.queue->left[j] = v.n_pieces; });
+}
+
+template <class Policy, lane_group Group, class Id>
+WARMSET_HD void step_on_device(Group const& g, pool_view<Policy> const& v, device_input const& in, Id const* ids,
+                               u32 n_ids, i32* slots, workspace_of<Policy>& w, plan_of<Policy>& p) {
+  step_on_device<Policy>(g, v, in, ids, n_ids, slots, w, p, v.table());
 }
 
 /// Lets a contextual score learn from the pool's last step: the last act of its commit. Reads the step's plan. Nothing

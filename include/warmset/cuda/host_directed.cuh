@@ -29,7 +29,7 @@ __global__ void __launch_bounds__(32)
 }
 
 template <class Words>
-__global__ void __launch_bounds__(detail::gather_threads)
+__global__ void __launch_bounds__(detail::block_threads)
     await_kernel(signal::channel_view c, directed_state* s, step_ticket* t, directed_place p, routed_id const* ids,
                  u32 n_ids, i32* slots) {
   __shared__ block_words shared;
@@ -39,7 +39,7 @@ __global__ void __launch_bounds__(detail::gather_threads)
 
 /// publish_kernel and await_kernel in one.
 template <class Words>
-__global__ void __launch_bounds__(detail::gather_threads)
+__global__ void __launch_bounds__(detail::block_threads)
     ask_kernel(signal::channel_view c, directed_state* s, step_ticket* t, phase in_phase, directed_place p,
                routed_id const* ids, u32 n_ids, i32* slots) {
   __shared__ block_words shared;
@@ -138,7 +138,7 @@ class host_directed {
   status await(cudaStream_t stream, layer_id layer, routed_id const* ids, u32 n_ids, i32* slots) noexcept {
     std::size_t const at = find(layer);
     return launch(at, [&] {
-      await_kernel<mapped_words><<<1, detail::gather_threads, 0, stream>>>(channel_, state_.data(), tickets_.data() + at,
+      await_kernel<mapped_words><<<1, detail::block_threads, 0, stream>>>(channel_, state_.data(), tickets_.data() + at,
                                                                            places_[at].place, ids, n_ids, slots);
     });
   }
@@ -147,7 +147,7 @@ class host_directed {
              phase p = phase::decode) noexcept {
     std::size_t const at = find(layer);
     return launch(at, [&] {
-      ask_kernel<mapped_words><<<1, detail::gather_threads, 0, stream>>>(channel_, state_.data(), tickets_.data() + at, p,
+      ask_kernel<mapped_words><<<1, detail::block_threads, 0, stream>>>(channel_, state_.data(), tickets_.data() + at, p,
                                                                          places_[at].place, ids, n_ids, slots);
     });
   }

@@ -27,9 +27,17 @@ struct step_memory {
   i32 const* supplied = nullptr;  ///< the engine's keys, one for each expert of the layer
 };
 
+/// In what memory a batch of hints is decided: the plans of a pool one after another, zero before the first.
+template <class Policy>
+struct hint_memory {
+  workspace_of<Policy> workspace;
+  plan_of<Policy> plan;
+};
+
 namespace detail {
 
-inline constexpr u32 gather_threads = 512;
+inline constexpr u32 gather_threads = 128;
+inline constexpr u32 block_threads = 512;  // where one block does all the work
 inline constexpr u32 loads_in_flight = 4;
 inline constexpr u32 learn_threads = 128;
 
@@ -78,32 +86,68 @@ __device__ inline void copy_by_block(unsigned char* to, unsigned char const* fro
   copy_by(threadIdx.x, blockDim.x, to, from, bytes);
 }
 
-/// Brings the experts and the slots of a row near, all lanes asking at once: a step that decides reads most of them, one
-/// behind the other. Returns a word that the caller must seem to use, or the compiler asks for nothing.
+/// A workspace as its first use wants it, where it lies in shared memory.
+template <u32 MaxExperts>
+__device__ void clear(warp_lanes const& lanes, basic_workspace<MaxExperts>& w) {
+  static_assert(sizeof w.seen % sizeof(sixteen_bytes) == 0);
+  auto* const seen = reinterpret_cast<sixteen_bytes*>(w.seen);
+  lanes.for_each(sizeof w.seen / sizeof(sixteen_bytes), [&](u32 i) { seen[i] = {}; });
+  lanes.leader([&] { w.stamp = 0; });
+}
+
+/// Components of a bundle in shared memory: where kernels have their parameters, lanes that each read another entry of a
+/// table of numbers wait for each other.
 template <class Policy>
-__device__ u32 bring_near(table_reader<Policy> const& t, u32 row) {
-  constexpr u32 sector = 32 / sizeof(u32);
-  u32 const lane = lane_in_warp();
-  auto const* const experts = reinterpret_cast<u32 const*>(&t.expert(t.index_of(row, 0)));
-  auto const* const slots = t.slot_words();
-  u32 const n_of_experts = t.layer(row).n_experts * static_cast<u32>(sizeof(expert_record) / sizeof(u32));
-  u32 const n_of_slots = t.size() * static_cast<u32>(sizeof(slot_record) / sizeof(u32));
-  constexpr u32 at_once = 8;
+class near_parts {
+ public:
+  __device__ components<Policy> const& copy(warp_lanes const& lanes, components<Policy> const& parts) {
+    if constexpr (n_words == 0) {
+      return parts;
+    } else {
+      lanes.for_each(n_words, [&](u32 i) { words_[i] = reinterpret_cast<u32 const*>(&parts)[i]; });
+      return *reinterpret_cast<components<Policy> const*>(words_);
+    }
+  }
+
+ private:
+  static constexpr u32 size = sizeof(components<Policy>);
+  static constexpr u32 n_words = size > 64 && size % sizeof(u32) == 0 ? size / sizeof(u32) : 0;
+  alignas(16) u32 words_[n_words + 1];
+};
+
+/// Reads a word of each 32 bytes in [from, to), many at once.
+__device__ inline u32 look_through(unsigned char const* from, unsigned char const* to) {
+  constexpr u32 sector = 32;
+  constexpr u32 at_once = 16;
+  u32 const bytes = static_cast<u32>(to - from);
   u32 seen = 0;
-  for (u32 i = lane * sector; i < max_of(n_of_slots, n_of_experts); i += at_once * warp_size * sector) {
-    u32 word[2 * at_once];
+  for (u32 at = lane_in_warp() * sector; at < bytes; at += at_once * warp_size * sector) {
+    unsigned char const* const first = from + at;
+    u32 word[at_once];
 #pragma unroll
     for (u32 c = 0; c < at_once; ++c) {
-      u32 const at = i + c * warp_size * sector;
-      word[c] = at < n_of_slots ? slots[at] : 0;
-      word[at_once + c] = at < n_of_experts ? experts[at] : 0;
+      word[c] = at + c * warp_size * sector < bytes ? *reinterpret_cast<u32 const*>(first + c * warp_size * sector) : 0;
     }
 #pragma unroll
-    for (u32 c = 0; c < 2 * at_once; ++c) {
+    for (u32 c = 0; c < at_once; ++c) {
       seen ^= word[c];
     }
   }
   return seen;
+}
+
+/// Brings the experts and the slots of a row near, all lanes asking at once: a step that decides reads most of them, one
+/// behind the other. Returns a word that the caller must seem to use, or the compiler asks for nothing.
+template <class Policy>
+__device__ u32 bring_near(table_reader<Policy> const& t, u32 row) {
+  auto const* const experts = reinterpret_cast<unsigned char const*>(&t.expert(t.index_of(row, 0)));
+  auto const* const slots = reinterpret_cast<unsigned char const*>(t.slot_words());
+  auto const* const end = slots + t.size() * sizeof(slot_record);
+  if constexpr (Policy::pool::spans_layers) {
+    return look_through(experts, experts + t.layer(row).n_experts * sizeof(expert_record)) ^ look_through(slots, end);
+  } else {
+    return look_through(experts, end);  // the scores lie between them
+  }
 }
 
 }  // namespace detail
@@ -118,46 +162,43 @@ __global__ void __launch_bounds__(32) plan_kernel(__grid_constant__ pool_view<Po
                                                   launch_state const* now, Id const* ids, u32 n_ids, i32* slots,
                                                   step_memory memory) {
   require_device_callable<Policy, warp_lanes>();
-  static_assert(sizeof(plan_of<Policy>) + sizeof(workspace_of<Policy>) + (Policy::max_experts + 32) * sizeof(order_key) <=
-                    48 * 1024,
+  static_assert(sizeof(plan_of<Policy>) + sizeof(workspace_of<Policy>) + sizeof(warp_room<Policy::max_experts>) <= 48 * 1024,
                 "a kernel plans in shared memory: max_experts of the bundle is too large for it");
   __shared__ plan_of<Policy> plan;
   __shared__ workspace_of<Policy> workspace;
-  __shared__ order_key keys[Policy::max_experts];
-  __shared__ order_key listed[detail::warp_size];
-  warp_lanes const lanes{keys, Policy::max_experts, listed};
+  __shared__ warp_room<Policy::max_experts> room;
+  warp_lanes const lanes{room};
   device_input const in{row,        now->epoch,      now->in_phase,     now->sequence,
                         now->token, memory.previous, memory.n_previous, memory.supplied};
-  if (hits_on_device<Policy>(lanes, v, in, ids, n_ids, slots)) {
+  __shared__ quick_memory quick;
+  __shared__ detail::near_parts<Policy> near;
+  auto const bring_near = [&] {
+    u32 const seen = detail::bring_near<Policy>(v.table(), row);
+    lanes.leader([&] { quick.victim[0] = seen; });
+    if constexpr (contextual_score<typename Policy::score>) {
+      detail::clear(lanes, workspace);
+    }
+    return v.table(near.copy(lanes, v.parts));
+  };
+  if (quick_on_device<Policy>(lanes, v, in, ids, n_ids, slots, quick, workspace, plan, bring_near)) {
     return;
   }
-  u32 const near = detail::bring_near<Policy>(v.table(), row);
-  lanes.for_each(Policy::max_experts, [&](u32 i) { workspace.seen[i] = 0; });
-  lanes.leader([&] {
-    workspace.stamp = 0;
-    workspace.position[0] = near;
-  });
-  step_on_device<Policy>(lanes, v, in, ids, n_ids, slots, workspace, plan);
-  if constexpr (contextual_score<typename Policy::score>) {
-    constexpr u32 n_words = sizeof plan / sizeof(u32);
-    static_assert(sizeof plan % sizeof(u32) == 0);
-    lanes.for_each(n_words, [&](u32 i) {
-      reinterpret_cast<u32*>(v.plan)[i] = reinterpret_cast<u32 const*>(&plan)[i];
-    });
-  }
+  table_writer<Policy> const t = bring_near();
+  detail::clear(lanes, workspace);
+  step_on_device<Policy>(lanes, v, in, ids, n_ids, slots, workspace, plan, t);
 }
 
 /// Decides a batch of hints for the next step of one row of a pool. One warp.
+///
+/// It plans in device memory: a block with shared memory may have to wait for a multiprocessor that nobody computes on, and
+/// beside an engine's kernels there is none.
 template <class Policy, class Id>
 __global__ void __launch_bounds__(32) hint_plan_kernel(__grid_constant__ pool_view<Policy> const v, u32 row,
-                                                       launch_state const* now, Id const* ids, u32 n_ids) {
+                                                       launch_state const* now, Id const* ids, u32 n_ids,
+                                                       hint_memory<Policy>* memory) {
   require_device_callable<Policy, warp_lanes>();
-  __shared__ plan_of<Policy> plan;
-  __shared__ workspace_of<Policy> workspace;
-  warp_lanes const lanes;
-  lanes.for_each(Policy::max_experts, [&](u32 i) { workspace.seen[i] = 0; });
-  lanes.leader([&] { workspace.stamp = 0; });
-  hints_on_device<Policy>(lanes, v, {row, now->epoch, now->in_phase, now->hint_bytes}, ids, n_ids, workspace, plan);
+  hints_on_device<Policy>(warp_lanes{}, v, {row, now->epoch, now->in_phase, now->hint_bytes}, ids, n_ids, memory->workspace,
+                          memory->plan);
 }
 
 /// Lets a contextual score learn from the last step of a pool, with all threads of a block.
@@ -168,7 +209,8 @@ __global__ void __launch_bounds__(detail::learn_threads) learn_kernel(__grid_con
   learn_on_device<Policy>(block_lanes{words}, v);
 }
 
-/// Fetches what the plan listed, with a few blocks: more than eight of 512 threads add nothing on an H200 over PCIe 5. Each
+/// Fetches what the plan listed, with few warps: more than 128 add nothing on an H200 over PCIe 5. They are spread over many
+/// multiprocessors, since what the engine computes on the same one meanwhile waits behind loads that the link answers. Each
 /// warp takes pieces of its own: where a block waited for all of its warps between two pieces, the link stood still.
 template <class Policy, gather_adaptor Adaptor>
 __global__ void __launch_bounds__(detail::gather_threads)
@@ -198,7 +240,7 @@ __global__ void __launch_bounds__(detail::gather_threads)
 
 /// Ends a graph: publishes the counters of all pools. One block.
 template <class Words>
-__global__ void __launch_bounds__(detail::gather_threads) counters_kernel(counter_page page, outcome const* records) {
+__global__ void __launch_bounds__(detail::block_threads) counters_kernel(counter_page page, outcome const* records) {
   __shared__ block_words words;
   publish_counters<Words>(block_lanes{words}, page, records);
 }

@@ -24,12 +24,6 @@ __device__ inline u32 lane_in_warp() noexcept {
   return threadIdx.x % warp_size;
 }
 
-/// a < b without a branch.
-__device__ inline bool is_below(order_key a, order_key b) noexcept {
-  __extension__ using wide = unsigned __int128;
-  return (wide{a.high} << 64 | a.low) < (wide{b.high} << 64 | b.low);
-}
-
 __device__ inline order_key smallest_of_warp(order_key key) noexcept {
 #if __CUDA_ARCH__ >= 800
   // word after word, among the lanes that are still in
@@ -75,16 +69,24 @@ __device__ inline warp_share share_of_warp(bool mine) noexcept {
 
 }  // namespace detail
 
+/// Shared memory in which a warp looks for victims among `N` slots at most, and for repetitions among as many experts.
+template <u32 N>
+struct warp_room {
+  u64 key[N];
+  u64 listed[detail::warp_size];
+  u32 slot[detail::warp_size];
+};
+
 /// The 32 threads of one warp as a lane group. All of them must call every operation.
 class warp_lanes {
  public:
   static constexpr bool is_single = false;
 
   warp_lanes() = default;
-  /// @param keys    room for `n_keys` keys in shared memory: what victims are looked for in at most
-  /// @param listed  room for 32 more
-  WARMSET_HD warp_lanes(order_key* keys, u32 n_keys, order_key* listed) noexcept
-      : keys_(keys), listed_(listed), n_keys_(n_keys) {}
+  /// @param room  in shared memory; nothing else may use it while the group is used
+  template <u32 N>
+  WARMSET_HD explicit warp_lanes(warp_room<N>& room) noexcept
+      : keys_(room.key), listed_(room.listed), slots_(room.slot), n_keys_(N) {}
 
   template <class F>
   WARMSET_HD void for_each(u32 n, F&& f) const {
@@ -116,8 +118,8 @@ class warp_lanes {
 
   /// detail::take_smallest in a constant number of passes, where the group was given room for n keys; `take` by any lane.
   ///
-  /// The m-th smallest of the lanes' own smallest keys bounds the m smallest of all from above, and few keys lie below it:
-  /// those are ranked side by side.
+  /// Two words order nearly all keys: score and youth, with the slot as the tie-break. The m-th smallest of the lanes' own
+  /// smallest keys bounds the m smallest of all from above, and few keys lie below it: those are ranked side by side.
   template <class Key, class Take>
   WARMSET_HD u32 take_smallest(u32 n, u32 m, Key&& key, Take&& take) const {
 #if defined(__CUDA_ARCH__)
@@ -126,10 +128,12 @@ class warp_lanes {
     }
     __syncwarp();
     u32 const lane = detail::lane_in_warp();
-    if (n > n_keys_ || m >= detail::warp_size) {
+    if (n > n_keys_ || m > detail::warp_size) {
       return warmset::detail::take_one_by_one(*this, n, m, key, take);
     }
-    order_key mine = no_key;
+    u64 mine = u64_max;
+    bool fits = true;
+    bool hides_one = false;  // a key that reads as none: the largest of all, and one slot at most has it
     constexpr u32 at_once = 4;
     for (u32 base = lane; base < n; base += at_once * detail::warp_size) {
       order_key k[at_once];
@@ -140,68 +144,63 @@ class warp_lanes {
 #pragma unroll
       for (u32 c = 0; c < at_once; ++c) {
         u32 const i = base + c * detail::warp_size;
+        bool const is_one = static_cast<u32>(k[c].low) != u32_max;
+        u64 const words = is_one ? k[c].high << 32 | k[c].low >> 32 : u64_max;
+        fits &= !is_one | (k[c].high <= u32_max);
+        hides_one |= is_one & (words == u64_max);
         if (i < n) {
-          keys_[i] = k[c];
-          mine = detail::is_below(k[c], mine) ? k[c] : mine;
+          keys_[i] = words;
+          mine = min_of(mine, words);
         }
       }
     }
     listed_[lane] = mine;
-    __syncwarp();
-    u32 rank = 0;
-#pragma unroll 8
-    for (u32 j = 0; j < detail::warp_size; ++j) {
-      rank += detail::is_below(listed_[j], mine) ? 1 : 0;
-    }
-    // lanes without a key share the last rank, so that with fewer than m keys among them the bound is no_key
-    unsigned const bounding = __ballot_sync(detail::whole_warp, rank == m - 1 && !(mine == no_key));
-    order_key const bound = bounding == 0 ? order_key{u64_max, u64_max} : listed_[__ffs(static_cast<int>(bounding)) - 1];
-    __syncwarp();
-    // a lane whose smallest lies above the bound has none; the list's order does not matter
-    u32 const count = detail::is_below(bound, mine) ? 0 : n;
-    u32 own = 0;
-    for (u32 i = lane; i < count; i += detail::warp_size) {
-      order_key const k = keys_[i];
-      own += !detail::is_below(bound, k) & !(k == no_key) ? 1 : 0;
-    }
-    u32 at = 0;
-    u32 found = 0;
-    if (__any_sync(detail::whole_warp, own > 1)) {
-      u32 sum = own;
-#pragma unroll
-      for (u32 distance = 1; distance < detail::warp_size; distance *= 2) {
-        u32 const before = __shfl_up_sync(detail::whole_warp, sum, distance);
-        sum += lane >= distance ? before : 0;
-      }
-      at = sum - own;
-      found = __shfl_sync(detail::whole_warp, sum, detail::warp_size - 1);
-    } else {
-      detail::warp_share const share = detail::share_of_warp(own != 0);
-      at = share.before;
-      found = share.all;
-    }
-    if (found > detail::warp_size) {
+    if (__any_sync(detail::whole_warp, !fits)) {
       return warmset::detail::take_one_by_one(*this, n, m, key, take);
     }
-    if (own == 1) {
-      listed_[at] = mine;
-    } else if (own != 0) {
-      for (u32 i = lane; i < n; i += detail::warp_size) {
-        order_key const k = keys_[i];
-        if (!detail::is_below(bound, k) && !(k == no_key)) {
-          listed_[at++] = k;
+    u32 rank = 0;
+#pragma unroll 4
+    for (u32 j = 0; j < detail::warp_size; ++j) {
+      rank += listed_[j] < mine ? 1 : 0;
+    }
+    // lanes without a key share the last rank: with fewer than m keys among them nothing bounds but being one
+    unsigned const bounding = __ballot_sync(detail::whole_warp, rank == m - 1 && mine != u64_max);
+    u64 const bound = bounding == 0 ? u64_max - 1 : listed_[__ffs(static_cast<int>(bounding)) - 1];
+    __syncwarp();
+    u32 found = 0;
+    for (u32 base = lane; base - lane < n; base += at_once * detail::warp_size) {
+      u64 words[at_once];
+#pragma unroll
+      for (u32 c = 0; c < at_once; ++c) {
+        u32 const i = base + c * detail::warp_size;
+        words[c] = i < n ? keys_[i] : u64_max;
+      }
+#pragma unroll
+      for (u32 c = 0; c < at_once; ++c) {
+        unsigned const who = __ballot_sync(detail::whole_warp, words[c] <= bound);
+        if (who != 0) {  // one round in two
+          u32 const at = found + static_cast<u32>(__popc(who & ((1u << lane) - 1)));
+          if (words[c] <= bound && at < detail::warp_size) {
+            listed_[at] = words[c];
+            slots_[at] = base + c * detail::warp_size;
+          }
+          found += static_cast<u32>(__popc(who));
         }
       }
     }
+    if (found > detail::warp_size || (found < m && __any_sync(detail::whole_warp, hides_one))) {
+      return warmset::detail::take_one_by_one(*this, n, m, key, take);
+    }
     __syncwarp();
-    order_key const k = lane < found ? listed_[lane] : order_key{u64_max, u64_max};
+    u64 const words = lane < found ? listed_[lane] : u64_max;
     u32 place = 0;
 #pragma unroll 4
     for (u32 j = 0; j < found; ++j) {
-      place += detail::is_below(listed_[j], k) ? 1 : 0;
+      u64 const other = listed_[j];
+      place += (other < words) | ((other == words) & (j < lane)) ? 1 : 0;
     }
     if (lane < found && place < m) {
-      take(place, k);
+      take(place, order_key{words >> 32, words << 32 | slots_[lane]});
     }
     __syncwarp();
     return min_of(found, m);
@@ -211,22 +210,13 @@ class warp_lanes {
 #endif
   }
 
-  /// Whether two of key(0) … key(n - 1) are equal; n is at most 32.
+  /// detail::any_repeats.
   template <class Key>
   WARMSET_HD bool any_repeats(u32 n, Key&& key) const {
 #if defined(__CUDA_ARCH__)
     __syncwarp();
-    u32 const lane = detail::lane_in_warp();
-    if (n == 0) {
-      return false;
-    }
-    u32 const mine = key(lane < n ? lane : 0);
-    bool repeats = false;
-#pragma unroll 4
-    for (u32 j = 0; j < n; ++j) {
-      repeats |= (__shfl_sync(detail::whole_warp, mine, static_cast<int>(j)) == mine) & (j < lane) & (lane < n);
-    }
-    return __any_sync(detail::whole_warp, repeats) != 0;
+    bool const is_one = detail::lane_in_warp() < n;
+    return __any_sync(detail::whole_warp, repeats(is_one, is_one ? key(detail::lane_in_warp()) : 0)) != 0;
 #else
     (void)n, (void)key, __builtin_trap();
     return false;
@@ -240,13 +230,8 @@ class warp_lanes {
     __syncwarp();
     u32 const lane = detail::lane_in_warp();
     auto const mine = read(lane < n ? lane : n - 1);
-    bool is_good = mine.is_good;
-#pragma unroll 4
-    for (u32 j = 0; j < n; ++j) {
-      u32 const other = __shfl_sync(detail::whole_warp, mine.key, static_cast<int>(j));
-      is_good &= j >= lane || lane >= n || other != mine.key;
-    }
-    bool const all = __all_sync(detail::whole_warp, is_good) != 0;
+    bool const repeated = repeats(lane < n && mine.is_good, mine.key);
+    bool const all = __all_sync(detail::whole_warp, mine.is_good && !repeated) != 0;
     if (all && lane < n) {
       apply(lane, mine);
     }
@@ -334,8 +319,33 @@ class warp_lanes {
   }
 
  private:
-  order_key* keys_ = nullptr;
-  order_key* listed_ = nullptr;
+#if defined(__CUDA_ARCH__)
+  /// Whether another lane has this lane's key as well, for one of two equal ones at least; `counts`: whether it has one.
+  __device__ bool repeats(bool counts, u32 key) const {
+    u32 const lane = detail::lane_in_warp();
+    if (n_keys_ == 0) {
+      bool found = false;
+      for (u32 j = 0; j < detail::warp_size; ++j) {
+        u32 const other = __shfl_sync(detail::whole_warp, counts ? key : u32_max, static_cast<int>(j));
+        found |= (j < lane) & (other == key);
+      }
+      return found && counts;
+    }
+    // each writes its number where its key says: of two, one reads the other's
+    auto* const last = reinterpret_cast<u32*>(keys_);
+    if (counts) {
+      last[key] = lane;
+    }
+    __syncwarp();
+    bool const found = counts && last[key] != lane;
+    __syncwarp();
+    return found;
+  }
+#endif
+
+  u64* keys_ = nullptr;
+  u64* listed_ = nullptr;
+  u32* slots_ = nullptr;
   u32 n_keys_ = 0;
 };
 

@@ -133,9 +133,10 @@ WARMSET_HD void learn(Group const& g, table_writer<Policy> const& t, plan_of<Pol
   auto const& rule = t.parts().score;
   unsigned char* const context = t.context(p.row);
   auto* const states = &t.score_of(t.index_of(p.row, 0));
-  g.for_each(ceil_div(step.n_experts, score::columns), [&](u32 block) {
-    u32 const first = block * score::columns;
-    rule.learn(context, states, experts, step, p.key, first, min_of(first + score::columns, step.n_experts));
+  constexpr u32 columns = score_detail::block_columns<score, (Group::is_single ? score::columns : 2)>;
+  g.for_each(ceil_div(step.n_experts, columns), [&](u32 block) {
+    u32 const first = block * columns;
+    score_detail::learn_of<columns>(rule, context, states, experts, step, p.key, first, min_of(first + columns, step.n_experts));
   });
   g.leader([&] { rule.end_step(context, step); });
 }

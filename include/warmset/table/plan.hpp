@@ -107,8 +107,8 @@ WARMSET_HD constexpr u32 place(u32 word) noexcept { return word & 0xFFFF; }
 /// first use, and any plan may use it next.
 template <u32 MaxExperts>
 struct basic_workspace {
+  alignas(16) u32 seen[MaxExperts] = {};  ///< stamp of the last plan that marked the expert
   u32 stamp = 0;              ///< of the running plan; what an earlier one marked is not marked
-  u32 seen[MaxExperts] = {};  ///< stamp of the last plan that marked the expert
   u32 position[MaxExperts] = {};
   u32 miss[MaxExperts] = {};  ///< missing experts of the step, see miss_word
   u32 source[MaxExperts] = {};

@@ -30,7 +30,7 @@ struct step_input {
 
 namespace detail {
 
-/// Whether two of key(0) … key(n - 1) are equal; n is at most 32.
+/// Whether two of the experts key(0) … key(n - 1) are equal; n is at most 32.
 template <lane_group Group, class Key>
 WARMSET_HD bool any_repeats(Group const& g, u32 n, Key&& key) {
   if constexpr (requires { g.any_repeats(n, key); }) {
@@ -261,10 +261,29 @@ WARMSET_HD void make_keys(Group const& g, table_reader<Policy> const& t, step_in
   g.leader([&] { w.source[0] = rule.list_contexts(context, experts, step, w.position); });
   step.contexts = w.position;
   step.n_contexts = w.source[0];
-  g.for_each(ceil_div(n_experts, score::columns), [&](u32 block) {
-    u32 const first = block * score::columns;
-    rule.keys(context, states, experts, step, first, min_of(first + score::columns, n_experts), p.key);
+  constexpr u32 columns = score_detail::block_columns<score, (Group::is_single ? score::columns : 4)>;
+  g.for_each(ceil_div(n_experts, columns), [&](u32 block) {
+    u32 const first = block * columns;
+    score_detail::keys_of<columns>(rule, context, states, experts, step, first, min_of(first + columns, n_experts), p.key);
   });
+}
+
+/// Gives every expert of the row its key for a step of distinct valid ids, in p.key, and marks what it demands.
+template <class Policy, lane_group Group, class Id>
+WARMSET_HD i32 const* keys_of_step(Group const& g, table_reader<Policy> const& t, step_input const& in, Id const* ids,
+                                   u32 n_ids, workspace_of<Policy>& w, plan_of<Policy>& p) {
+  g.leader([&] {
+    w.unmark_all();
+    p.row = in.row;
+    p.model_tick = in.model_tick;
+    p.n = n_ids;
+  });
+  g.for_each(n_ids, [&](u32 i) {
+    p.expert[i] = static_cast<u32>(ids[i]);
+    w.mark(p.expert[i]);
+  });
+  make_keys<Policy>(g, t, in, w, p);
+  return p.key;
 }
 
 /// Slots of demand after the step's hits, and as many as it may have before it takes what is kept for speculation.
@@ -385,8 +404,8 @@ WARMSET_HD u32 drop_refused(Group const& g, table_reader<Policy> const& t, u32 s
   return w.position[0];
 }
 
-/// The m smallest of key(i), i < n: take(j, smallest) for each, j ascending with it. Keys are distinct, but `no_key` where
-/// i is none. Returns how many there are.
+/// The m smallest of key(i), i < n: take(j, smallest) for each, j ascending with it. A key is the `eviction_key` of slot i, or
+/// `no_key` where that is none. Returns how many there are.
 template <lane_group Group, class Key, class Take>
 WARMSET_HD u32 take_smallest(Group const& g, u32 n, u32 m, Key&& key, Take&& take) {
   if constexpr (requires { g.take_smallest(n, m, key, take); }) {

@@ -120,8 +120,9 @@ struct step_context {
 
 /// A score whose values depend on the set that the step demands. It gives every expert of the layer a key
 /// before any victim is chosen, and learns from the step when it is committed; reads at other times see the
-/// key of the layer's last step. Its functions take experts [first, end), a block of at most `columns`, so
-/// that a lane owns columns; authors see no lanes.
+/// key of the layer's last step. Its functions take experts [first, end), a block of at most `columns` from a multiple of
+/// them, so that a lane owns columns; authors see no lanes. Where `keys` and `learn` have the number of columns as a template
+/// parameter, `columns` by default, many lanes own few each.
 ///
 /// Members of a contextual score `S` besides those of a score_policy; `context` is memory of the layer in the
 /// table's block, 16-byte aligned, zero at first:
@@ -173,6 +174,35 @@ concept has_learning_hooks = requires(S const& s, typename S::state* states, uns
   { s.learn(context, states, experts_archetype{}, step, keys, 0u, 0u) } noexcept -> std::same_as<void>;
   { s.end_step(context, step) } noexcept -> std::same_as<void>;
 };
+
+/// Whether keys and learn take blocks of N columns.
+template <class S, u32 N>
+concept takes_blocks = requires(S const& s, typename S::state const* states, typename S::state* written,
+                                unsigned char const* context, unsigned char* kept, step_context const& step, i32* out) {
+  s.template keys<N>(context, states, experts_archetype{}, step, 0u, 0u, out);
+  s.template learn<N>(kept, written, experts_archetype{}, step, out, 0u, 0u);
+};
+
+/// Columns of a block where N are wanted.
+template <class S, u32 N>
+inline constexpr u32 block_columns = takes_blocks<S, N> ? N : S::columns;
+
+template <u32 N, class S, class... Arguments>
+WARMSET_HD constexpr void keys_of(S const& rule, Arguments&&... arguments) noexcept {
+  if constexpr (takes_blocks<S, N>) {
+    rule.template keys<N>(arguments...);
+  } else {
+    rule.keys(arguments...);
+  }
+}
+template <u32 N, class S, class... Arguments>
+WARMSET_HD constexpr void learn_of(S const& rule, Arguments&&... arguments) noexcept {
+  if constexpr (takes_blocks<S, N>) {
+    rule.template learn<N>(arguments...);
+  } else {
+    rule.learn(arguments...);
+  }
+}
 
 }  // namespace score_detail
 

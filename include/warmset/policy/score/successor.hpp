@@ -104,13 +104,13 @@ class successor {
     return n;
   }
 
-  /// Parts A and B of the rule: count, rank. `contexts` is what list_contexts said.
-  template <class Experts>
+  /// Parts A and B of the rule: count, rank. `contexts` is what list_contexts said. Of at most N columns from a multiple of N.
+  template <u32 N = columns, class Experts>
   WARMSET_HD void keys(unsigned char const* context, state const* states, Experts const& experts,
                        step_context const& step, u32 first, u32 end, i32* out) const noexcept {
     parts const at(step.n_experts, sequences_);
-    i32 sum[columns];
-    for (u32 j = 0; j < columns; ++j) {
+    i32 sum[N];
+    for (u32 j = 0; j < N; ++j) {
       sum[j] = 0;
     }
     for (u32 x = first; x < end; ++x) {
@@ -119,16 +119,16 @@ class successor {
     }
     for (u32 i = 0; i < step.n_contexts; ++i) {
       u32 const c = step.contexts[i];
-      add_row(cells(context, at.successors, at.stride, c & ~half) + first, (c & half) != 0 ? unit / 2 : unit, sum);
+      add_row<N>(cells(context, at.successors, at.stride, c & ~half) + first, (c & half) != 0 ? unit / 2 : unit, sum);
     }
     if constexpr (Order == 3) {
       for (u32 i = 0; i < step.n_previous; ++i) {
-        add_row(cells(context, at.of_layer, at.stride, step.previous[i]) + first, unit, sum);
+        add_row<N>(cells(context, at.of_layer, at.stride, step.previous[i]) + first, unit, sum);
       }
     }
     if constexpr (TokenRows != 0) {
       if (step.token != step_context::no_token) {
-        add_row(cells(context, at.of_token, at.stride, token_row(step.token)) + first, unit, sum);
+        add_row<N>(cells(context, at.of_token, at.stride, token_row(step.token)) + first, unit, sum);
       }
     }
     for (u32 x = first; x < end; ++x) {
@@ -136,14 +136,14 @@ class successor {
     }
   }
 
-  /// Part C: learn.
-  template <class Experts, class Keys>
+  /// Part C: learn. Columns as for keys.
+  template <u32 N = columns, class Experts, class Keys>
   WARMSET_HD void learn(unsigned char* context, state* states, Experts const& experts, step_context const& step,
                         Keys const& keys, u32 first, u32 end) const noexcept {
     parts const at(step.n_experts, sequences_);
     head const& h = head_of(context);
-    i32 error[columns];
-    for (u32 j = 0; j < columns; ++j) {
+    i32 error[N];
+    for (u32 j = 0; j < N; ++j) {
       error[j] = 0;
     }
     for (u32 x = first; x < end; ++x) {
@@ -160,18 +160,18 @@ class successor {
     }
     u32 const shift = base_shift + ceil_log2(max_of(h.n_before, 1u));
     u16 const* const before = list(context, at.before);
-    learn_rows(context, at.successors, at.stride, before, h.n_before, error, shift, step.layer, h.t, first);
+    learn_rows<N>(context, at.successors, at.stride, before, h.n_before, error, shift, step.layer, h.t, first);
     if constexpr (Order >= 2) {
-      learn_rows(context, at.successors, at.stride, list(context, at.two_before), h.n_two_before, error, shift + 1,
+      learn_rows<N>(context, at.successors, at.stride, list(context, at.two_before), h.n_two_before, error, shift + 1,
                  step.layer, h.t, first);
     }
     if constexpr (Order == 3) {
-      learn_rows(context, at.of_layer, at.stride, list(context, at.layer_before), h.n_layer_before, error, shift,
+      learn_rows<N>(context, at.of_layer, at.stride, list(context, at.layer_before), h.n_layer_before, error, shift,
                  step.layer + 0x5555, h.t, first);
     }
     if constexpr (TokenRows != 0) {
       if (h.token_row != 0) {
-        learn_row(cells(context, at.of_token, at.stride, h.token_row - 1) + first, error, token_shift,
+        learn_row<N>(cells(context, at.of_token, at.stride, h.token_row - 1) + first, error, token_shift,
                   step.layer + 0xAAAA, h.t, h.token_row - 1, first);
       }
     }
@@ -329,21 +329,23 @@ class successor {
     return found;
   }
 
+  template <u32 N>
   WARMSET_HD static void add_row(Cell const* row, i32 weight, i32* sum) noexcept {
-    for (u32 j = 0; j < columns; ++j) {
+    for (u32 j = 0; j < N; ++j) {
       sum[j] += row[j] * weight;
     }
   }
 
   /// What rows of 16-bit cells move by: the same for every row. In 16 bits throughout, which every vector unit
   /// has a minimum and a maximum for: a cell is brought to where the move cannot leave +-32767, then moved.
+  template <u32 N>
   struct rounded_moves {
-    i16 move[columns];
-    i16 least[columns];
-    i16 most[columns];
+    i16 move[N];
+    i16 least[N];
+    i16 most[N];
 
     WARMSET_HD rounded_moves(i32 const* error, u32 shift) noexcept {
-      for (u32 j = 0; j < columns; ++j) {
+      for (u32 j = 0; j < N; ++j) {
         i32 const by = (error[j] + (1 << (shift - 1))) >> shift;
         move[j] = static_cast<i16>(by);
         least[j] = static_cast<i16>(-32'767 - min_of(by, 0));
@@ -351,35 +353,37 @@ class successor {
       }
     }
     WARMSET_HD void apply(i16* row) const noexcept {
-      for (u32 j = 0; j < columns; ++j) {
+      for (u32 j = 0; j < N; ++j) {
         i16 const bounded = min_of(max_of(row[j], least[j]), most[j]);
         row[j] = static_cast<i16>(bounded + move[j]);
       }
     }
   };
 
+  template <u32 N>
   WARMSET_HD static void learn_rows(unsigned char* context, u64 where, u64 stride, u16 const* rows, u32 n_rows,
                                     i32 const* error, u32 shift, u32 salt, u32 t, u32 first) noexcept {
     if constexpr (sizeof(Cell) == 2) {
-      rounded_moves const moves(error, shift);
+      rounded_moves<N> const moves(error, shift);
       for (u32 i = 0; i < n_rows; ++i) {
         moves.apply(cells(context, where, stride, rows[i]) + first);
       }
     } else {
       for (u32 i = 0; i < n_rows; ++i) {
-        learn_row(cells(context, where, stride, rows[i]) + first, error, shift, salt, t, rows[i], first);
+        learn_row<N>(cells(context, where, stride, rows[i]) + first, error, shift, salt, t, rows[i], first);
       }
     }
   }
+  template <u32 N>
   WARMSET_HD static void learn_row(Cell* row, i32 const* error, u32 shift, u32 salt, u32 t, u32 c,
                                    u32 first) noexcept {
     if constexpr (sizeof(Cell) == 2) {
-      rounded_moves(error, shift).apply(row);
+      rounded_moves<N>(error, shift).apply(row);
     } else {
       // rounded up as often as the fraction says: rounding to nearest would freeze the table
       u32 const mask = (1u << (shift + 3)) - 1;
       u32 const base = t * 0x9E37'79B1u + c * 0x85EB'CA6Bu + salt;
-      for (u32 j = 0; j < columns; ++j) {
+      for (u32 j = 0; j < N; ++j) {
         u32 h = base + (first + j) * 0xC2B2'AE35u;
         h ^= h >> 15;
         h *= 0x2C1B'3C6Du;

@@ -99,18 +99,19 @@ class supplied_with<Base> : public Base {
   explicit constexpr supplied_with(tuning const& numbers) noexcept
       : Base(detail::make_part<Base>(numbers)) {}
 
-  template <class Experts>
+  template <u32 N = Base::columns, class Experts>
   WARMSET_HD constexpr void keys(unsigned char const* context, state const* states, Experts const& experts,
                                  step_context const& step, u32 first, u32 end, i32* out) const noexcept {
-    Base::keys(context, states, experts, step, first, end, out);
+    score_detail::keys_of<N>(static_cast<Base const&>(*this), context, states, experts, step, first, end, out);
     for (u32 x = first; step.supplied != nullptr && x < end; ++x) {
       out[x] = supplied_detail::saturated(i64{out[x]} + step.supplied[x]);
     }
   }
-  template <class Experts>
+  template <u32 N = Base::columns, class Experts>
   WARMSET_HD constexpr void learn(unsigned char* context, state* states, Experts const& experts,
                                   step_context const& step, i32 const* keys, u32 first, u32 end) const noexcept {
-    Base::learn(context, states, experts, step, own_keys{keys, step.supplied}, first, end);
+    score_detail::learn_of<N>(static_cast<Base const&>(*this), context, states, experts, step,
+                              own_keys{keys, step.supplied}, first, end);
     for (u32 x = first; x < end; ++x) {
       states[x].key = keys[x];
     }
