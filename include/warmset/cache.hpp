@@ -554,6 +554,7 @@ class cache {
     u32 pool;
     u32 row;
     layer_id layer;
+    table_writer<Policy> const* view;  ///< of the pool
   };
   static constexpr u32 no_layer = u32_max;
   /// Whether another holder can ever have a group: not behind the empty gate.
@@ -618,12 +619,12 @@ class cache {
   /// What an operation that is inside works on.
   struct subject {
     u32 index;  ///< of the layer
-    place at;
+    place const& at;
     table_writer<Policy> const& view;  ///< of the pool
   };
   subject subject_of(u32 index) noexcept {
     place const& at = places_[index];
-    return {index, at, pools_[at.pool].view()};
+    return {index, at, *at.view};
   }
 
   /// The answer to a step that may not enter.
@@ -677,7 +678,7 @@ class cache {
         in.n_previous = last_step_.n;
       }
     }
-    settle_pool(at.pool, index, facts.in_phase);
+    settle_pool(at.pool, here.view, index, facts.in_phase);
     plan_demand<Policy>(one_lane{}, here.view, in, ids.data(), static_cast<u32>(ids.size()),
                         workspace_, plan_);
     return view_of_plan();
@@ -763,8 +764,10 @@ class cache {
   }
 
   void settle_pool(u32 pool, u32 layer_index, phase p) noexcept {
+    settle_pool(pool, pools_[pool].view(), layer_index, p);
+  }
+  void settle_pool(u32 pool, table_writer<Policy> const& view, u32 layer_index, phase p) noexcept {
     settle_scratch();
-    auto const& view = pools_[pool].view();
     if (view.header().in_flight == 0) {
       return;
     }
@@ -895,7 +898,7 @@ class cache {
         pool_site site{static_cast<u32>(pools_.size()), g, first_slot, sizes.reserved, 0, n_scratch, {}};
         for (u32 row = 0; row < rows.size(); ++row) {
           site.layers.push_back(rows[row].layer);
-          places_[index_of(rows[row].layer)] = {site.pool, row, rows[row].layer};
+          places_[index_of(rows[row].layer)] = {site.pool, row, rows[row].layer, nullptr};
         }
         first_slot += sizes.reserved;
         report_.slots += sizes.capacity;
@@ -920,6 +923,9 @@ class cache {
         sites_[i].first_scratch = first_slot;
       }
       group_scratch += n_scratch;
+    }
+    for (place& at : places_) {  // no pool is moved any more
+      at.view = &pools_[at.pool].view();
     }
     for (group_layout const& layout : layouts_of(model_, sites(), backend_.tail_bytes())) {
       report_.effective_bytes += layout.bytes();

@@ -68,7 +68,10 @@ TEST_CASE("integer helpers are total") {
     u64 const x = u64{1} << bit;
     CHECK(floor_log2(x) == bit);
     CHECK(floor_log2(x | (x - 1)) == bit);
+    CHECK(lowest_bit(x) == bit);
+    CHECK(lowest_bit(~(x - 1)) == bit);
   }
+  CHECK(lowest_bit(0) == 64);
   CHECK(age_of(3, u32_max) == 4);
   CHECK(age_of(7, 7) == 0);
   CHECK(min_of(2u, 3u) == 2);

@@ -3,6 +3,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 
+#include <algorithm>
 #include <cstring>
 #include <vector>
 
@@ -145,6 +146,72 @@ struct small_pool {
   mutable std::vector<typename Selector::expert_state> experts;
 };
 
+/// What the optional hooks do is what the hooks do for which they stand: a step of hits and of experts that replace others,
+/// played on two copies of the pool.
+template <class Selector>
+void check_optional_hooks(small_pool<Selector> const& before, kit::integers& random) {
+  Selector const selector{};
+  std::vector<u32> touched;  // different slots
+  std::vector<u8> replaced;
+  for (u32 s = 0; s < before.size(); ++s) {
+    if (random.one_in(2)) {
+      u32 const at = random.below(static_cast<u32>(touched.size()) + 1);
+      touched.insert(touched.begin() + at, s);
+      replaced.insert(replaced.begin() + at, before.held[s] && random.one_in(2));
+    }
+  }
+  if (touched.empty()) {
+    return;
+  }
+  u32 const n = static_cast<u32>(touched.size());
+  small_pool<Selector> one = before;
+  small_pool<Selector> other = before;
+  for (u32 i = 0; i < n; ++i) {
+    u32 const s = touched[i];
+    if (replaced[i]) {
+      selector.on_remove(one, s);
+      if constexpr (select_detail::has_replace_hook<Selector>) {
+        selector.on_replace(other, s);
+      } else {
+        selector.on_remove(other, s);
+      }
+    }
+  }
+  for (small_pool<Selector>* pool : {&one, &other}) {
+    for (u32 i = 0; i < n; ++i) {
+      u32 const s = touched[i];
+      pool->second[s] = replaced[i] || !pool->held[s] ? pool->second[s] ^ 1 : pool->second[s];
+      pool->held[s] = 1;
+      pool->last[s] = ++pool->tick;
+    }
+  }
+  for (u32 s : touched) {
+    selector.on_touch(one, s);
+  }
+  if constexpr (select_detail::has_touches_hook<Selector>) {
+    std::vector<u32> asked;
+    selector.on_touches(other, n, [&](u32 i) {
+      asked.push_back(i);
+      return touched[i];
+    });
+    REQUIRE(asked.size() == n);
+    REQUIRE(std::is_sorted(asked.begin(), asked.end()));
+  } else {
+    for (u32 s : touched) {
+      selector.on_touch(other, s);
+    }
+  }
+  if constexpr (!std::is_empty_v<typename Selector::slot_state>) {
+    REQUIRE(std::memcmp(one.own.data(), other.own.data(), one.size() * sizeof one.own[0]) == 0);
+  }
+  if constexpr (!std::is_empty_v<typename Selector::pool_state>) {
+    REQUIRE(std::memcmp(&one.pool, &other.pool, sizeof one.pool) == 0);
+  }
+  if constexpr (!std::is_empty_v<typename Selector::expert_state>) {
+    REQUIRE(std::memcmp(one.experts.data(), other.experts.data(), one.experts.size() * sizeof one.experts[0]) == 0);
+  }
+}
+
 /// @param ordered  the selector walks in the order of the keys, least recently used first
 template <selector_policy Selector>
 void check_selector(bool ordered) {
@@ -164,6 +231,7 @@ void check_selector(bool ordered) {
         selector.on_touch(pool, s);
       }
       pool.blocked[random.below(n)] = random.one_in(5);
+      check_optional_hooks(pool, random);
       if (random.one_in(3)) {  // some are offered, and the last of them goes
         typename Selector::walk_state walk{};
         slot_id victim = no_slot;

@@ -8,11 +8,32 @@ using namespace warmset;
 
 namespace {
 
-/// Random operations on two tables that differ in the selector alone: `List` walks, `coldest` over `Score` looks.
-template <class Score, class List>
-void check_decides_as_scan() {
-  using scan = bundles::of<Score>;
-  using list = bundles::of<Score, List>;
+/// lru_list without the hooks that it need not have.
+struct bare_list : select::slot_list {
+  static constexpr char const* name = "bare_list";
+
+  template <class Slots>
+  WARMSET_HD constexpr void on_touch(Slots const& slots, u32 slot) const noexcept {
+    select::lru_list{}.on_touch(slots, slot);
+  }
+};
+static_assert(selector_policy<bare_list>);
+static_assert(!select_detail::has_replace_hook<bare_list> && !select_detail::has_touches_hook<bare_list>);
+static_assert(select_detail::has_replace_hook<select::lru_list> && select_detail::has_touches_hook<select::lru_list>);
+
+}  // namespace
+
+template <>
+struct kit::naive_rule<bare_list> : kit::naive_rule<select::lru_list> {};
+
+namespace {
+
+/// Random operations on two tables that differ in the selector alone: all that is decided is equal, and the selectors'
+/// states as well where `EqualStates`.
+template <class Score, class A, class B, bool EqualStates>
+void check_decides_alike() {
+  using scan = bundles::of<Score, A>;
+  using list = bundles::of<Score, B>;
   kit::table_config config{.n_experts = 60, .k = 4, .reserved = 24, .capacity = 24};
   kit::table_under_test_of<scan> a(config);
   kit::table_under_test_of<list> b(config);
@@ -61,11 +82,20 @@ void check_decides_as_scan() {
     if (i % 64 == 0) {
       auto left = a.state();
       auto right = b.state();
-      right.selector = {};
+      if (!EqualStates) {
+        left.selector = {};
+        right.selector = {};
+      }
       REQUIRE(left == right);
       REQUIRE(b.audit());
     }
   }
+}
+
+/// `List` walks, `coldest` over `Score` looks.
+template <class Score, class List>
+void check_decides_as_scan() {
+  check_decides_alike<Score, select::coldest, List, false>();
 }
 
 }  // namespace
@@ -84,4 +114,10 @@ TEST_CASE("lru_list decides as coldest over lru does", "[policy][select][B21][R1
 
 TEST_CASE("fifo_list decides as coldest over fifo does", "[policy][select]") {
   check_decides_as_scan<score::fifo, select::fifo_list>();
+}
+
+TEST_CASE("lru_list decides the same without its optional hooks", "[policy][select]") {
+  conformance::check_selector<bare_list>(true);
+  check_decides_alike<score::lru, bare_list, select::lru_list, true>();
+  check_decides_alike<score::lfu, bare_list, select::lru_list, true>();
 }

@@ -64,6 +64,19 @@ WARMSET_HD constexpr u32 ceil_log2(u64 x) noexcept {
   return x < 2 ? 0 : floor_log2(x - 1) + 1;
 }
 
+/// Index of the lowest bit that is set; 64 for x = 0.
+WARMSET_HD constexpr u32 lowest_bit(u64 x) noexcept {
+#if defined(__GNUC__) && !defined(__CUDA_ARCH__)
+  return x == 0 ? 64 : static_cast<u32>(__builtin_ctzll(x));
+#else
+  u32 n = 0;
+  for (u64 below = ~x & (x - 1); below != 0; below >>= 1) {
+    ++n;
+  }
+  return n;
+#endif
+}
+
 /// Distance of two stamps of a wrapping 32-bit clock; right while it is below 2^32.
 WARMSET_HD constexpr u32 age_of(u32 now, u32 stamp) noexcept {
   return now - stamp;

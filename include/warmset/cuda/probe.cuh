@@ -73,6 +73,12 @@ __device__ void device_callable(components<Policy> const& parts, table_writer<Po
   parts.selector.apply(table, plan.walk);
   parts.selector.on_touch(table, 0);
   parts.selector.on_remove(table, 0);
+  if constexpr (select_detail::has_replace_hook<typename Policy::selector>) {
+    parts.selector.on_replace(table, 0);
+  }
+  if constexpr (select_detail::has_touches_hook<typename Policy::selector>) {
+    parts.selector.on_touches(table, 1, select_detail::slot_probe{});
+  }
 
   sum += detail::device_probe<typename Policy::guard>::permits(parts.guard, duel{}) ? 1 : 0;
   sum += parts.admission.admits(admission_question{}) ? 1 : 0;

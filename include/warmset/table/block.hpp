@@ -12,6 +12,13 @@ namespace warmset::inline v0 {
 /// What a slot is doing.
 enum class slot_state : u8 { free, reserved, resident, draining, retired };
 
+/// Where an expert is: slot + 1 in the low bits (0 = nowhere), and marks.
+namespace expert_word {
+inline constexpr u32 slot_mask = 0x00FF'FFFF;
+inline constexpr u32 pinned = 0x4000'0000;
+inline constexpr u32 accessed = 0x8000'0000;
+}  // namespace expert_word
+
 /// A slot's state word: state, marks and lease count in 32 bits, so that one comparison tells a candidate
 /// for eviction. All-zero = free.
 namespace slot_word {
@@ -32,6 +39,10 @@ WARMSET_HD constexpr slot_state state(u32 word) noexcept {
 WARMSET_HD constexpr u32 leases(u32 word) noexcept {
   return word / one_lease;
 }
+/// The mark of a slot that gets the expert of this expert_word.
+WARMSET_HD constexpr u32 pin_of(u32 where) noexcept {
+  return (where & expert_word::pinned) / (expert_word::pinned / pinned);
+}
 /// A candidate: resident, demanded, not leased, not pinned.
 WARMSET_HD constexpr bool evictable(u32 word) noexcept {
   return word == of(slot_state::resident);
@@ -41,13 +52,6 @@ WARMSET_HD constexpr bool spare(u32 word) noexcept {
   return word == (of(slot_state::resident) | unused);
 }
 }  // namespace slot_word
-
-/// Where an expert is: slot + 1 in the low bits (0 = nowhere), and marks.
-namespace expert_word {
-inline constexpr u32 slot_mask = 0x00FF'FFFF;
-inline constexpr u32 pinned = 0x4000'0000;
-inline constexpr u32 accessed = 0x8000'0000;
-}  // namespace expert_word
 
 inline constexpr u32 max_slots = expert_word::slot_mask - 1;
 
@@ -212,7 +216,7 @@ class table_reader {
   }
 
   WARMSET_HD block_header const& header() const noexcept { return *header_; }
-  WARMSET_HD layer_record const& layer(u32 row) const noexcept { return layers()[row]; }
+  WARMSET_HD layer_record const& layer(u32 row) const noexcept { return layers()[of_pool(row)]; }
   WARMSET_HD expert_record const& expert(u32 index) const noexcept { return experts()[index]; }
   WARMSET_HD score_state const& score_of(u32 index) const noexcept {
     return scores_[std::is_empty_v<score_state> ? 0 : index];
@@ -270,9 +274,12 @@ class table_reader {
       return expert;
     }
   }
+  /// The row, which in a pool of one layer is known to be the only one.
+  WARMSET_HD static constexpr u32 of_pool(u32 row) noexcept { return Policy::pool::spans_layers ? row : 0; }
+
   /// (row, expert) packed as a slot stores it; meaningless in a free slot.
   WARMSET_HD static constexpr u32 pack_owner(u32 row, u32 expert) noexcept {
-    return row << 16 | expert;
+    return of_pool(row) << 16 | expert;
   }
   WARMSET_HD static constexpr u32 row_of(u32 owner) noexcept {
     return Policy::pool::spans_layers ? owner >> 16 : 0;
@@ -367,7 +374,7 @@ class table_writer : public table_reader<Policy> {
       : reader(block, shape, parts, scratch) {}
 
   WARMSET_HD block_header& header() const noexcept { return *this->header_; }
-  WARMSET_HD layer_record& layer(u32 row) const noexcept { return this->layers()[row]; }
+  WARMSET_HD layer_record& layer(u32 row) const noexcept { return this->layers()[reader::of_pool(row)]; }
   WARMSET_HD expert_record& expert(u32 index) const noexcept { return this->experts()[index]; }
   WARMSET_HD typename reader::score_state& score_of(u32 index) const noexcept {
     return this->scores_[std::is_empty_v<typename reader::score_state> ? 0 : index];

@@ -8,8 +8,8 @@ namespace warmset::inline v0 {
 
 namespace detail {
 
-/// Takes the expert out of its slot: unmaps it and updates the selector, and all counts but that of the
-/// slot's state. The caller writes that and the slot's new word. One lane.
+/// Takes the expert out of its slot: unmaps it and updates all counts but that of the slot's state. The caller
+/// tells the selector, and writes that count and the slot's new word. One lane.
 template <class Policy>
 WARMSET_HD void unmap(table_writer<Policy> const& t, u32 slot, u32 word, outcome& out) {
   u32 const owner = t.owner(slot);
@@ -24,7 +24,6 @@ WARMSET_HD void unmap(table_writer<Policy> const& t, u32 slot, u32 word, outcome
       }
     }
   }
-  t.parts().selector.on_remove(t, slot);
 }
 
 /// Unmaps a reserved or resident slot's expert and takes the slot off the count of its state. One lane.
@@ -34,6 +33,7 @@ WARMSET_HD void detach(table_writer<Policy> const& t, u32 slot, outcome& out) {
   block_header& h = t.header();
   --(slot_word::state(word) == slot_state::reserved ? h.reserved : h.resident);
   unmap<Policy>(t, slot, word, out);
+  t.parts().selector.on_remove(t, slot);
 }
 
 /// Frees a slot whose expert has been detached. One lane.
@@ -47,8 +47,8 @@ WARMSET_HD void make_free(table_writer<Policy> const& t, u32 slot) {
   t.header().free_hint = min_of(t.header().free_hint, slot);
 }
 
-/// Evicts a resident; the caller takes it off the counts of residents and adds it to the evictions, frees
-/// the slot or gives it away. One lane.
+/// Evicts a resident; the caller tells the selector, takes it off the counts of residents and adds it to the
+/// evictions, frees the slot or gives it away. One lane.
 template <class Policy>
 WARMSET_HD void evict(table_writer<Policy> const& t, u32 slot, u32 word, intent by, u32 model_tick,
                       outcome& out) {
@@ -62,6 +62,17 @@ WARMSET_HD void evict(table_writer<Policy> const& t, u32 slot, u32 word, intent 
   }
   (void)by, (void)model_tick;
   unmap<Policy>(t, slot, word, out);
+}
+
+/// Tells the selector that an expert leaves a slot which a touch of the same step follows to. One lane.
+template <class Policy>
+WARMSET_HD void replaced(table_writer<Policy> const& t, u32 slot) {
+  auto const& selector = t.parts().selector;
+  if constexpr (select_detail::has_replace_hook<typename Policy::selector>) {
+    selector.on_replace(t, slot);
+  } else {
+    selector.on_remove(t, slot);
+  }
 }
 
 /// Before the 32-bit clocks can wrap past an old stamp, ages are brought down to half the range.
@@ -247,8 +258,7 @@ inline constexpr bool loads_side_by_side =
 
 /// Gives the loads of a plan their slots, one after another. One lane.
 template <class Policy, class Reserved>
-WARMSET_HD WARMSET_APART void install(table_writer<Policy> const& t, plan_of<Policy> const& p, outcome& out,
-                                      Reserved& reserved) {
+WARMSET_HD void install(table_writer<Policy> const& t, plan_of<Policy> const& p, outcome& out, Reserved& reserved) {
   block_header& h = t.header();
   u32 const row = p.row;
   [[maybe_unused]] bool const is_demand = is_of_demand<Policy>(p);
@@ -259,6 +269,7 @@ WARMSET_HD WARMSET_APART void install(table_writer<Policy> const& t, plan_of<Pol
     for (u32 j = 0; j < p.n_trims; ++j) {
       u32 const slot = p.trims[j];
       evict<Policy>(t, slot, t.word(slot), p.for_intent, p.model_tick, out);
+      t.parts().selector.on_remove(t, slot);
       make_free<Policy>(t, slot);
     }
   }
@@ -269,6 +280,11 @@ WARMSET_HD WARMSET_APART void install(table_writer<Policy> const& t, plan_of<Pol
     u32 const found = t.word(load.slot);
     if (found != 0) {
       evict<Policy>(t, load.slot, found, p.for_intent, p.model_tick, out);
+      if (is_demand) {  // what a demand loads it touches
+        replaced<Policy>(t, load.slot);
+      } else {
+        t.parts().selector.on_remove(t, load.slot);
+      }
       ++n_evicted;
     }
     expert_record& record = t.expert(t.index_of(row, load.expert));
@@ -280,7 +296,7 @@ WARMSET_HD WARMSET_APART void install(table_writer<Policy> const& t, plan_of<Pol
       }
     }
     u32 const where = record.where;
-    word |= (where & expert_word::pinned) != 0 ? slot_word::pinned : 0;
+    word |= slot_word::pin_of(where);
     record.where = where | (load.slot + 1);
     t.word(load.slot) = word;
     t.owner(load.slot) = table_writer<Policy>::pack_owner(row, load.expert);
@@ -300,11 +316,10 @@ WARMSET_HD WARMSET_APART void install(table_writer<Policy> const& t, plan_of<Pol
   out.issued[static_cast<u32>(p.for_intent)] += n_loads;
 }
 
-/// All of carry_out but what a contextual score learns.
+/// carry_out_decisions of any plan by any group.
 template <class Policy, lane_group Group, class Reserved>
-WARMSET_HD void carry_out_decisions(Group const& g, table_writer<Policy> const& table, plan_of<Policy> const& p,
-                                    outcome& out, Reserved&& reserved) {
-  WARMSET_ASSERT((may_commit<Policy>(g, table, p)), "the plan must be of this table, its victims evictable");
+WARMSET_HD WARMSET_APART void carry_out_any(Group const& g, table_writer<Policy> const& table, plan_of<Policy> const& p,
+                                            outcome& out, Reserved&& reserved) {
   table_writer<Policy> const t = table;  // a copy: loops keep its pointers in registers
   block_header& h = t.header();
   u32 const n = p.n;
@@ -329,7 +344,7 @@ WARMSET_HD void carry_out_decisions(Group const& g, table_writer<Policy> const& 
       g.for_each(p.n_loads, [&](u32 j) {
         planned_load const load = p.loads[j];
         expert_record& record = t.expert(t.index_of(p.row, load.expert));
-        u32 const pinned = (record.where & expert_word::pinned) != 0 ? slot_word::pinned : 0;
+        u32 const pinned = slot_word::pin_of(record.where);
         record.where |= load.slot + 1;
         t.word(load.slot) = slot_word::of(slot_state::reserved) | pinned;
         t.owner(load.slot) = table_writer<Policy>::pack_owner(p.row, load.expert);
@@ -418,6 +433,64 @@ WARMSET_HD void carry_out_decisions(Group const& g, table_writer<Policy> const& 
   if (is_demand || n_loads != 0) {
     g.leader([&] { ++h.version; });
   }
+}
+
+/// Whether a plan is of a demand step like nearly all: what is no load is a hit, nothing was skipped, no hit is of a
+/// pinned expert, and no clock is rebased after it.
+template <class Policy>
+WARMSET_HD bool is_plain_step(table_writer<Policy> const& t, plan_of<Policy> const& p, clocks before) {
+  block_header const& h = t.header();
+  u32 const passed = (before.tick ^ (before.tick + p.n)) | (h.model_tick ^ (before.model_tick + p.n));
+  u32 const unused = speculates<Policy> ? h.unused : 0;
+  return is_of_demand<Policy>(p) && (h.in_flight | unused | h.pinned | p.n_declined | p.sentinels | p.out_of_range |
+                                     p.duplicates | passed >> rebase_bits) == 0;
+}
+
+/// carry_out_decisions of a plain step by one lane: the same without a question. What the selector does comes last, since
+/// everything behind its walks from slot to slot would wait for them.
+template <class Policy, class Reserved>
+WARMSET_HD void carry_out_plain_step(table_writer<Policy> const& table, plan_of<Policy> const& p, clocks before,
+                                     outcome& out, Reserved& reserved) {
+  table_writer<Policy> const t = table;  // a copy: loops keep its pointers in registers
+  u32 const n = p.n;
+  u32 const n_loads = p.n_loads;
+  if (n_loads != 0 || (keeps_reserve<Policy> && p.n_trims != 0)) {
+    install<Policy>(table, p, out, reserved);
+  }
+  out[access_kind::hit] += n - n_loads;
+  out[access_kind::load] += n_loads;
+  out.demanded += n;
+  ++out.steps;
+  advance<Policy>(t, p.row, before, n);
+  ++t.header().version;
+  for (u32 i = 0; i < n; ++i) {
+    u32 const index = t.index_of(p.row, p.expert[i]);
+    bool const installs = score_detail::has_install_hook<typename Policy::score> && p.how[i] == access_kind::load;
+    touch<Policy>(t, index, t.expert(index), t.score_of(index), i, before, installs);
+  }
+  auto const& selector = t.parts().selector;
+  if constexpr (select_detail::has_touches_hook<typename Policy::selector>) {
+    selector.on_touches(t, n, [&](u32 i) { return p.slot[i]; });
+  } else if constexpr (selector_listens<Policy>) {
+    for (u32 i = 0; i < n; ++i) {
+      selector.on_touch(t, p.slot[i]);
+    }
+  }
+}
+
+/// All of carry_out but what a contextual score learns.
+template <class Policy, lane_group Group, class Reserved>
+WARMSET_HD void carry_out_decisions(Group const& g, table_writer<Policy> const& t, plan_of<Policy> const& p,
+                                    outcome& out, Reserved&& reserved) {
+  WARMSET_ASSERT((may_commit<Policy>(g, t, p)), "the plan must be of this table, its victims evictable");
+  if constexpr (Group::is_single) {
+    clocks const before = t.now(p.row, p.model_tick);
+    if (is_plain_step<Policy>(t, p, before)) [[likely]] {
+      carry_out_plain_step<Policy>(t, p, before, out, reserved);
+      return;
+    }
+  }
+  carry_out_any<Policy>(g, t, p, out, reserved);
 }
 
 /// The clocks of the row before the step that was its pool's last.

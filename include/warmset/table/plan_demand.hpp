@@ -80,6 +80,53 @@ struct looked_up {
   u32 misses;
 };
 
+/// Lists one more miss among the first n, which are in ascending expert index and stay so; steps are short. One lane.
+WARMSET_HD void insert_by_expert(u32* miss, u32 n, u32 largest) {
+  constexpr u32 few = 32;
+  if (n < few) [[likely]] {  // without a branch on what nobody can foretell
+    for (u32 i = 0; i < n; ++i) {
+      u32 const other = miss[i];
+      miss[i] = min_of(other, largest);
+      largest = max_of(other, largest);
+    }
+  } else {
+    for (; n != 0 && miss[n - 1] > largest; --n) {  // of wide steps most are in order
+      miss[n] = miss[n - 1];
+    }
+  }
+  miss[n] = largest;
+}
+
+/// Puts a step's misses into ascending expert index. One lane.
+WARMSET_HD void sort_by_expert(u32* miss, u32 n) {
+  for (u32 j = 1; j < n; ++j) {
+    insert_by_expert(miss, j, miss[j]);
+  }
+}
+
+/// Whether one lane may give a full pool's victims away as it comes to them, to misses that are listed in ascending expert
+/// index from the first: nobody is asked about a miss or a victim, and all that can be wrong is that there are too few.
+template <class Policy, class Group>
+inline constexpr bool takes_victims_in_passing =
+    Group::is_single && !speculates<Policy> && !Policy::admission::may_decline && !Policy::pool::spans_layers;
+
+/// Calls the first n entries hits. One lane; n is at most 64.
+template <class Policy>
+WARMSET_HD void call_all_hits(plan_of<Policy>& p, u32 n) {
+  constexpr u32 together = 8;
+  if constexpr (Policy::max_experts >= 64) {
+    for (u32 i = 0; i < n; i += together) {  // a word at a time, and a few that are none's
+      for (u32 j = 0; j < together; ++j) {
+        p.how[i + j] = access_kind::hit;
+      }
+    }
+  } else {
+    for (u32 i = 0; i < n; ++i) {
+      p.how[i] = access_kind::hit;
+    }
+  }
+}
+
 /// look_up of any ids: padding, such as are out of range, and repetitions.
 template <class Policy, lane_group Group, class Id>
 WARMSET_HD WARMSET_APART looked_up look_up_any(Group const& g, table_reader<Policy> const& t, u32 row, Id const* ids,
@@ -103,11 +150,14 @@ WARMSET_HD WARMSET_APART looked_up look_up_any(Group const& g, table_reader<Poli
   u32 const misses = g.append_in_order(
       n, [&](u32 i) { return !find_slot<Policy>(t, t.index_of(row, p.expert[i]), i, p); },
       [&](u32 i, u32 at) { w.miss[at] = miss_word::of(p.expert[i], i); });
+  if constexpr (takes_victims_in_passing<Policy, Group>) {
+    sort_by_expert(w.miss, misses);
+  }
   return {n, misses};
 }
 
 /// Finds the distinct valid ids of the row in the order of their last occurrence and where they are, marks them,
-/// and lists the absent ones in w.miss.
+/// and lists the absent ones in w.miss: in this order, or by expert for takes_victims_in_passing.
 template <class Policy, lane_group Group, class Id>
 WARMSET_HD looked_up look_up(Group const& g, table_reader<Policy> const& t, u32 row, Id const* ids,
                              u32 n_ids, workspace_of<Policy>& w, plan_of<Policy>& p) {
@@ -121,7 +171,7 @@ WARMSET_HD looked_up look_up(Group const& g, table_reader<Policy> const& t, u32 
     u32 const stamp = w.stamp;
     u64 const n_likely = is_likely ? n_ids : 0;
     u64 i = 0;
-    u64 misses = 0;
+    u64 absent = 0;  // by place, in a register: of the hits nothing is written that nobody reads
     for (; i < n_likely; ++i) {
       u32 const id = static_cast<u32>(ids[i]);  // negative ids become large
       if (id >= n_experts || w.seen[id] == stamp) {
@@ -129,14 +179,26 @@ WARMSET_HD looked_up look_up(Group const& g, table_reader<Policy> const& t, u32 
       }
       w.seen[id] = stamp;
       p.expert[i] = id;
-      // without a branch on what nobody can foretell: the next one writes over what is no miss
-      w.miss[misses] = miss_word::of(id, static_cast<u32>(i));
-      misses += find_slot<Policy>(t, t.index_of(row, id), static_cast<u32>(i), p) ? 0 : 1;
+      u32 const where = t.expert(t.index_of(row, id)).where & expert_word::slot_mask;
+      p.slot[i] = where - 1;
+      absent |= u64{where == 0} << i;
+    }
+    call_all_hits<Policy>(p, static_cast<u32>(i));
+    u32 misses = 0;
+    for (u64 rest = absent; rest != 0; rest &= rest - 1) {
+      u32 const at = lowest_bit(rest);
+      u32 const miss = miss_word::of(p.expert[at], at);
+      if constexpr (takes_victims_in_passing<Policy, Group>) {
+        insert_by_expert(w.miss, misses, miss);
+      } else {
+        w.miss[misses] = miss;
+      }
+      ++misses;
     }
     u32 const distinct = static_cast<u32>(i);
     p.n = distinct;
     if (distinct == n_ids) [[likely]] {
-      return {distinct, static_cast<u32>(misses)};
+      return {distinct, misses};
     }
   } else {
     bool const is_distinct = is_likely &&
@@ -621,16 +683,69 @@ WARMSET_HD WARMSET_APART void plan_overflow(Group const& g, table_reader<Policy>
   g.leader([&] { p.kind = served ? plan_kind::overflow : plan_kind::busy; });
 }
 
+/// Gives a missing expert the slot that the plan's load `at` writes.
+template <class Policy>
+WARMSET_HD void put_load(u32 at, u32 miss, u32 slot, plan_of<Policy>& p) {
+  u32 const place = miss_word::place(miss);
+  p.how[place] = access_kind::load;
+  p.slot[place] = slot;
+  p.loads[at] = {miss_word::expert(miss), slot};
+}
+
+/// Puts the misses, which are listed by expert, into demand order. One lane.
+template <class Policy>
+WARMSET_HD WARMSET_APART void list_in_demand_order(u32 n_misses, workspace_of<Policy>& w) {
+  auto const turned = [](u32 word) { return miss_word::of(miss_word::place(word), miss_word::expert(word)); };
+  for (u32 j = 0; j < n_misses; ++j) {
+    w.source[j] = turned(w.miss[j]);
+  }
+  sort_by_expert(w.source, n_misses);
+  for (u32 j = 0; j < n_misses; ++j) {
+    w.miss[j] = turned(w.source[j]);
+  }
+}
+
+/// serve_misses of a full pool in the way that nearly every step takes; false, and nothing is done, where there are
+/// fewer victims than misses. One lane.
+template <class Policy, lane_group Group>
+WARMSET_HD bool serve_from_victims(Group const& g, table_reader<Policy> const& t, u32 n_misses,
+                                   candidate_view<Policy> const& candidates, workspace_of<Policy>& w,
+                                   plan_of<Policy>& p) {
+  auto walk = p.walk;
+  for (u32 j = 0; j < n_misses; ++j) {
+    slot_id victim = no_slot;
+    do {
+      victim = t.parts().selector.next(g, candidates, walk);
+      if (victim == no_slot) [[unlikely]] {
+        for (u32 i = 0; i < j; ++i) {
+          p.slot[miss_word::place(w.miss[i])] = no_slot.value;
+        }
+        return false;
+      }
+    } while (w.is_marked(table_reader<Policy>::expert_of(t.owner(victim.value))));
+    put_load<Policy>(j, w.miss[j], victim.value, p);
+  }
+  p.walk = walk;
+  p.n_loads = n_misses;
+  return true;
+}
+
 /// Decides how the absent experts of a step are served: which are admitted, which slots they get, and which residents
 /// make way.
 template <class Policy, lane_group Group>
-WARMSET_HD WARMSET_APART void serve_misses(Group const& g, table_reader<Policy> const& t, step_input const& in,
+WARMSET_HD void serve_misses(Group const& g, table_reader<Policy> const& t, step_input const& in,
                                            u32 n_misses, u32 promoted, workspace_of<Policy>& w, plan_of<Policy>& p) {
   i32 const* keys = nullptr;
   if constexpr (contextual_score<typename Policy::score>) {
     keys = p.key;
   }
   candidate_view<Policy> const candidates{t, in.model_tick, in.row, keys};
+  if constexpr (takes_victims_in_passing<Policy, Group>) {
+    if (t.header().free() == 0 && serve_from_victims<Policy>(g, t, n_misses, candidates, w, p)) [[likely]] {
+      return;
+    }
+    list_in_demand_order<Policy>(n_misses, w);
+  }
   u32 admitted = n_misses;
   if constexpr (Policy::admission::may_decline) {
     admitted = admit_misses<Policy>(g, t, n_misses, promoted, candidates, w, p);
@@ -641,31 +756,10 @@ WARMSET_HD WARMSET_APART void serve_misses(Group const& g, table_reader<Policy> 
   u32 const installed = sources.found;
   u32 const wanted = sources.wanted;
 
-  // ascending expert index; steps are short
-  auto const load = [&](u32 at, u32 miss) {
-    u32 const place = miss_word::place(miss);
-    u32 const slot = w.source[at];
-    p.how[place] = access_kind::load;
-    p.slot[place] = slot;
-    p.loads[at] = {miss_word::expert(miss), slot};
-  };
   if constexpr (Group::is_single) {
-    constexpr u32 few = 32;
-    for (u32 j = 1; j < installed; ++j) {
-      u32 largest = w.miss[j];
-      u32 i = 0;
-      for (; j < few && i < j; ++i) {  // an insertion without a branch on what nobody can foretell
-        u32 const other = w.miss[i];
-        w.miss[i] = min_of(other, largest);
-        largest = max_of(other, largest);
-      }
-      for (i = j; j >= few && i != 0 && w.miss[i - 1] > largest; --i) {  // of wide steps most are in order
-        w.miss[i] = w.miss[i - 1];
-      }
-      w.miss[i] = largest;
-    }
+    sort_by_expert(w.miss, installed);
     for (u32 j = 0; j < installed; ++j) {
-      load(j, w.miss[j]);
+      put_load<Policy>(j, w.miss[j], w.source[j], p);
     }
   } else {
     g.for_each(installed, [&](u32 j) {
@@ -674,7 +768,7 @@ WARMSET_HD WARMSET_APART void serve_misses(Group const& g, table_reader<Policy> 
       for (u32 i = 0; i < installed; ++i) {
         at += w.miss[i] < miss ? 1 : 0;
       }
-      load(at, miss);
+      put_load<Policy>(at, miss, w.source[at], p);
     });
   }
   g.leader([&] {

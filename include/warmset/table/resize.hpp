@@ -103,6 +103,7 @@ u32 reclaim(table_writer<Policy> const& t, u32 model_tick, plan_of<Policy> const
     u32 const owner = t.owner(victim.value);
     t.parts().selector.apply(t, walk);
     detail::evict<Policy>(t, victim.value, t.word(victim.value), intent::demand, model_tick, out);
+    t.parts().selector.on_remove(t, victim.value);
     --t.header().resident;
     detail::make_free<Policy>(t, victim.value);
     evicted(table_writer<Policy>::row_of(owner), table_writer<Policy>::expert_of(owner));

@@ -36,6 +36,8 @@ namespace warmset::inline v0 {
 /// | `apply(slots, walk)` | commit's share of the walk, up to the last candidate; before the first of its evictions |
 /// | `on_touch(slots, s)` | a demand used the expert in slot s; the first touch after an install makes it a candidate |
 /// | `on_remove(slots, s)` | the slot's expert is going: evicted, dropped or failed, touched or not |
+/// | `on_replace(slots, s)` | optional, else `on_remove`: the slot's expert is going, and `on_touch(slots, s)` of the demand that takes the slot follows before any other question |
+/// | `on_touches(slots, n, slot_of)` | optional: what `on_touch(slots, slot_of(i))` for i = 0 … n-1 does, of n > 0 different slots; asks `slot_of` for each once, in this order |
 /// | `consistent(slots, n, listed)` | optional: whether the state fits the slots that were touched since their install |
 /// | `asks_again` | whether speculation goes on to the next candidate when the guard refuses one |
 /// | `host_only` | whether `next` needs one lane |
@@ -79,6 +81,16 @@ concept has_commit_hooks =
       s.on_touch(t, 0u);
       s.on_remove(t, 0u);
     };
+
+template <class S>
+concept has_replace_hook = requires(S const& s, slots_archetype<S> const& t) { s.on_replace(t, 0u); };
+
+struct slot_probe {
+  WARMSET_HD constexpr u32 operator()(u32) const noexcept { return 0; }
+};
+template <class S>
+concept has_touches_hook =
+    requires(S const& s, slots_archetype<S> const& t) { s.on_touches(t, 0u, slot_probe{}); };
 
 template <class S>
 concept has_traits = requires {

@@ -68,6 +68,46 @@ WARMSET_HD constexpr void move_to_newest(queue_ends& ends, u32 link, At const& a
   ends.newest = link;
 }
 
+/// Makes n > 0 different members, link_of(0) … link_of(n - 1), each in this queue or in none, the newest one after another:
+/// for queues without other members. Asks `link_of` for each once, in this order. O(n).
+///
+/// A step touches neighbours, and a load must wait for every write that may have changed what it reads: therefore the links
+/// of the next member are read before those of the one before it change, and what changes of them is known without memory.
+/// The ends stay in registers, and nobody can foretell whether a member is the oldest.
+template <class At, class LinkOf>
+WARMSET_HD constexpr void make_newest(queue_ends& ends, u32 n, At const& at, LinkOf const& link_of) {
+  u32 oldest = ends.oldest;
+  u32 newest = ends.newest;
+  u32 link = link_of(0);
+  u32 older = at(link).older;
+  u32 newer = at(link).newer;
+  for (u32 i = 1; i <= n; ++i) {
+    u32 const next = i < n ? link_of(i) : link;
+    u32 older_of_next = at(next).older;
+    u32 newer_of_next = at(next).newer;
+    if (link != newest) [[likely]] {
+      if (newer != 0) [[likely]] {
+        u32 const is_oldest = 0u - static_cast<u32>(older == 0);
+        at(older | (link & is_oldest)).newer = newer;  // of the oldest its own, which is written anew
+        oldest ^= (oldest ^ newer) & is_oldest;
+        at(newer).older = older;
+        older_of_next = next == newer ? older : older_of_next;
+        newer_of_next = next == older ? newer : newer_of_next;
+      }
+      at(link).older = newest;
+      (newest != 0 ? at(newest).newer : oldest) = link;
+      newer_of_next = next == newest ? link : newer_of_next;
+      newest = link;
+    }
+    link = next;
+    older = older_of_next;
+    newer = newer_of_next;
+  }
+  at(newest).newer = 0;
+  ends.oldest = oldest;
+  ends.newest = newest;
+}
+
 /// Members of the queue; u32_max where its links do not agree, leave 1 … n, or reach one that `belongs(link)`
 /// denies. The bytes may be anything. O(members).
 template <class At, class Belongs>

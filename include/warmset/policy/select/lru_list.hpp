@@ -24,6 +24,15 @@ struct lru_list : slot_list {
       push_newest(pool, link, slot_links(slots));
     }
   }
+
+  template <class Slots, class SlotOf>
+  WARMSET_HD constexpr void on_touches(Slots const& slots, u32 n, SlotOf const& slot_of) const noexcept {
+    make_newest(slots.selector_pool(), n, slot_links(slots), [&](u32 i) { return slot_of(i) + 1; });
+  }
+
+  /// The slot stays where it is: the touch that follows moves it, as it moves one that was hit.
+  template <class Slots>
+  WARMSET_HD constexpr void on_replace(Slots const&, u32) const noexcept {}
 };
 
 static_assert(selector_policy<lru_list>, "select::lru_list must satisfy selector_policy");
