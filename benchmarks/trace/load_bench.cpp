@@ -105,6 +105,21 @@ temporary_file const& warmset_file() {
   return file;
 }
 
+/// The same with every column that a trace can have.
+temporary_file const& columns_file() {
+  auto const with_columns = [] {
+    trace::contents parts = trace::read_rtb1(rtb1_bytes()).release();
+    parts.residency.assign(parts.ids.size(), trace::recorded_access::hit);
+    parts.lookahead_width = k;
+    parts.lookahead = parts.ids;
+    parts.weights.assign(parts.ids.size(), 0.25f);
+    parts.tokens.assign(n_tokens, 1);
+    return trace::write_warmset(trace::recording(std::move(parts)));
+  };
+  static temporary_file const file("warmset-load-bench-columns.wst", with_columns());
+  return file;
+}
+
 /// Whether the allocator keeps freed memory for the next round: without page faults, only the work
 /// itself is left.
 void keep_pages(bool keep) {
@@ -154,6 +169,12 @@ BENCHMARK(load<rtb1_file>)
     ->Unit(benchmark::kMillisecond);
 BENCHMARK(load<warmset_file>)
     ->Name("load/warmset")
+    ->ArgName("warm_pages")
+    ->Arg(0)
+    ->Arg(1)
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK(load<columns_file>)
+    ->Name("load/warmset_columns")
     ->ArgName("warm_pages")
     ->Arg(0)
     ->Arg(1)

@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "../replay/usage_error.hpp"
+#include "usage_error.hpp"
 
 namespace warmset_tools {
 

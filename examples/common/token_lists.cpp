@@ -7,9 +7,9 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "../replay/file.hpp"
-#include "../replay/usage_error.hpp"
 #include "arguments.hpp"
+#include "file.hpp"
+#include "usage_error.hpp"
 
 namespace warmset_tools {
 

@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <exception>
-#include <new>
 #include <optional>
 #include <span>
 #include <string>
@@ -20,9 +18,10 @@
 #include <warmset/trace/write_warmset.hpp>
 
 #include "../common/arguments.hpp"
+#include "../common/output.hpp"
 #include "../common/token_lists.hpp"
-#include "../replay/output.hpp"
-#include "../replay/usage_error.hpp"
+#include "../common/tool_main.hpp"
+#include "../common/usage_error.hpp"
 #include "arms.hpp"
 #include "instruments.hpp"
 #include "pairs.hpp"
@@ -464,16 +463,5 @@ int main_of(int argc, char** argv) {
 }  // namespace warmset_decode
 
 int main(int argc, char** argv) {
-  std::string what;
-  try {
-    return warmset_decode::main_of(argc, argv);
-  } catch (std::bad_alloc const&) {
-    what = "out of memory";
-  } catch (std::exception const& e) {
-    what = e.what();
-  }
-  std::fflush(stdout);
-  std::replace(what.begin(), what.end(), '\n', ' ');
-  fmt::print(stderr, "warmset-decode: error: {}\n", what);
-  return 2;
+  return warmset_tools::tool_main("warmset-decode", &warmset_decode::main_of, argc, argv);
 }

@@ -9,7 +9,7 @@
 
 #include <warmset/trace/bytes.hpp>
 
-#include "../replay/file.hpp"
+#include "../common/file.hpp"
 #include "kernels.hpp"
 
 namespace warmset_decode {

@@ -9,8 +9,8 @@
 #include <fmt/format.h>
 
 #include "../common/token_lists.hpp"
-#include "../replay/file.hpp"
-#include "../replay/usage_error.hpp"
+#include "../common/file.hpp"
+#include "../common/usage_error.hpp"
 
 namespace warmset_llama {
 

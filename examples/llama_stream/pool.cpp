@@ -5,7 +5,7 @@
 
 #include <warmset/table/bundles.hpp>
 
-#include "../replay/usage_error.hpp"
+#include "../common/usage_error.hpp"
 
 namespace warmset_llama {
 

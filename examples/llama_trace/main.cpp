@@ -4,10 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
-#include <csignal>
 #include <cstdio>
-#include <exception>
-#include <new>
 #include <string>
 #include <vector>
 
@@ -19,9 +16,10 @@
 #include <warmset/core/config.hpp>
 #include <warmset/trace/write_warmset.hpp>
 
-#include "../replay/output.hpp"
-#include "../replay/progress.hpp"
-#include "../replay/usage_error.hpp"
+#include "../common/output.hpp"
+#include "../common/progress.hpp"
+#include "../common/tool_main.hpp"
+#include "../common/usage_error.hpp"
 #include "recorder.hpp"
 
 namespace warmset_llama {
@@ -127,19 +125,6 @@ int main_of(int argc, char** argv) {
 }  // namespace warmset_llama
 
 int main(int argc, char** argv) {
-#if defined(SIGPIPE)
-  std::signal(SIGPIPE, SIG_IGN);  // a closed pipe is an error that is told, and leaves no file behind
-#endif
-  std::string what;
-  try {
-    return warmset_llama::main_of(argc, argv);
-  } catch (std::bad_alloc const&) {
-    what = "out of memory";
-  } catch (std::exception const& e) {
-    what = e.what();
-  }
-  std::fflush(stdout);
-  std::replace(what.begin(), what.end(), '\n', ' ');
-  fmt::print(stderr, "warmset-llama-trace: error: {}\n", what);
-  return 2;
+  warmset_tools::tell_closed_pipes();
+  return warmset_tools::tool_main("warmset-llama-trace", &warmset_llama::main_of, argc, argv);
 }

@@ -8,7 +8,7 @@
 
 #include <fmt/format.h>
 
-#include "file.hpp"
+#include "../common/file.hpp"
 
 namespace warmset_tools {
 

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <charconv>
-#include <csignal>
 #include <cstdio>
-#include <exception>
 #include <sstream>
 #include <string>
 
@@ -12,13 +10,14 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
-#include "file.hpp"
+#include "../common/file.hpp"
+#include "../common/output.hpp"
+#include "../common/tool_main.hpp"
+#include "../common/usage_error.hpp"
 #include "inspect.hpp"
-#include "output.hpp"
 #include "report.hpp"
 #include "run.hpp"
 #include "tune.hpp"
-#include "usage_error.hpp"
 #include "warmset/trace/decision_log.hpp"
 #include "warmset/trace/halve.hpp"
 
@@ -57,8 +56,8 @@ struct options {
 constexpr char const* input_trace = "the input trace";
 
 /// A line on stderr. Where that takes none, nobody is there to be told.
-void complain(char const* how, std::string const& what) {
-  std::fputs(fmt::format("warmset-replay: {}: {}\n", how, what).c_str(), stderr);
+void warn(std::string const& what) {
+  std::fputs(fmt::format("warmset-replay: warning: {}\n", what).c_str(), stderr);
 }
 
 /// Puts a text on stdout. Throws file_error.
@@ -156,7 +155,7 @@ void finish(options const& o, outputs& out, report const& r, std::string const& 
   }
   out.commit();
   for (std::string const& warning : r.warnings) {
-    complain("warning", warning);
+    warn(warning);
   }
 }
 
@@ -344,7 +343,7 @@ int tune(options& o) {
   }
   out.commit();
   for (std::string const& warning : r.warnings) {
-    complain("warning", warning);
+    warn(warning);
   }
   return 0;
 }
@@ -690,17 +689,6 @@ int main_of(int argc, char** argv) {
 }  // namespace warmset_tools
 
 int main(int argc, char** argv) {
-  std::string what;
-  // A reader that leaves is an error of the output, after which nothing of it stays behind.
-  std::signal(SIGPIPE, SIG_IGN);
-  try {
-    return warmset_tools::main_of(argc, argv);
-  } catch (std::bad_alloc const&) {
-    what = "out of memory";
-  } catch (std::exception const& e) {
-    what = e.what();
-  }
-  std::replace(what.begin(), what.end(), '\n', ' ');
-  warmset_tools::complain("error", what);
-  return 2;
+  warmset_tools::tell_closed_pipes();
+  return warmset_tools::tool_main("warmset-replay", &warmset_tools::main_of, argc, argv);
 }

@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "usage_error.hpp"
+#include "../common/usage_error.hpp"
 #include "warmset/cache.hpp"
 #include "warmset/table/bundles.hpp"
 

@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "usage_error.hpp"
+#include "../common/usage_error.hpp"
 #include "warmset/core/error.hpp"
 #include "warmset/table/table.hpp"
 

@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "usage_error.hpp"
+#include "../common/usage_error.hpp"
 #include "warmset/predict/named.hpp"
 
 namespace warmset_tools {

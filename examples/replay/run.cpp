@@ -12,8 +12,8 @@
 
 #include <fmt/format.h>
 
-#include "progress.hpp"
-#include "usage_error.hpp"
+#include "../common/progress.hpp"
+#include "../common/usage_error.hpp"
 
 namespace warmset_tools {
 

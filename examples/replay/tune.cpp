@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "usage_error.hpp"
+#include "../common/usage_error.hpp"
 #include "warmset/cache.hpp"
 #include "warmset/table/bundles.hpp"
 #include "warmset/trace/replay.hpp"

@@ -21,7 +21,7 @@
 #include "decode/retention.hpp"
 #include "decode/support.hpp"
 #include "kit/successor_reference.hpp"
-#include "replay/file.hpp"
+#include "common/file.hpp"
 #include "support/dice.hpp"
 #include "support/rounds.hpp"
 

@@ -15,7 +15,7 @@
 #include <warmset/trace/read.hpp>
 #include <warmset_adapter.h>
 
-#include "replay/file.hpp"
+#include "common/file.hpp"
 #include "support/count_allocations.hpp"
 #include "support/rounds.hpp"
 

@@ -13,7 +13,7 @@
 #include <warmset/trace/replay.hpp>
 
 #include "llama_stream/run.hpp"
-#include "replay/usage_error.hpp"
+#include "common/usage_error.hpp"
 
 using namespace llama_test;
 using Catch::Matchers::ContainsSubstring;

@@ -16,7 +16,7 @@
 #include "decode/support.hpp"
 #include "llama_common/sequences.hpp"
 #include "llama_trace/recorder.hpp"
-#include "replay/file.hpp"
+#include "common/file.hpp"
 
 /// What the tests over llama.cpp share.
 namespace llama_test {

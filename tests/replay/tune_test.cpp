@@ -18,9 +18,9 @@
 #include <kit/naive_class_lru.hpp>
 
 #include "../../examples/common/gguf.hpp"
-#include "../../examples/replay/file.hpp"
+#include "../../examples/common/file.hpp"
 #include "../../examples/replay/tune.hpp"
-#include "../../examples/replay/usage_error.hpp"
+#include "../../examples/common/usage_error.hpp"
 
 namespace warmset_tools {
 namespace {

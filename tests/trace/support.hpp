@@ -13,7 +13,7 @@
 
 #include <warmset/trace/read.hpp>
 
-#include "../../examples/replay/file.hpp"
+#include "../../examples/common/file.hpp"
 
 namespace trace_test {
 

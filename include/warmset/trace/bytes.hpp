@@ -3,6 +3,7 @@
 
 #include <bit>
 #include <cstring>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -134,31 +135,53 @@ class byte_cursor {
 /// Checksum of a byte sequence in 64-bit little-endian words, the last one filled up with zeros;
 /// the length is part of it. Four independent lanes, so that it runs at several words per
 /// multiplication latency. It finds damage; it does not resist an adversary. Takes the bytes in
-/// parts, each but the last a multiple of 32.
+/// parts, each but the last a multiple of 8.
 class checksummer {
  public:
-  /// Takes the next part in and, where `copy_to` is given, copies it there while it is in the
-  /// cache. O(bytes).
-  void add(std::span<std::byte const> bytes, std::byte* copy_to = nullptr) noexcept {
-    constexpr std::size_t chunk = 8192;
+  void add(std::span<std::byte const> bytes) noexcept {
+    add(bytes, [](std::byte const*) {});
+  }
+
+  /// Takes the next part in and calls also(p) for every 32 bytes of it, the rest left out, one after the other: what it
+  /// does with them costs little, as the sum waits for its multiplications. Returns what it was given, which is a copy so
+  /// that its members stay in registers as well. O(bytes).
+  template <class Also>
+  Also add(std::span<std::byte const> bytes, Also also) noexcept {
+    // Copies of the lanes, which stay in registers while the loop runs; the next word is due to the first of them.
+    u64 const due = size_ / 8;
+    u64 a = lane(due), b = lane(due + 1), c = lane(due + 2), d = lane(due + 3);
+    std::byte const* p = bytes.data();
+    std::size_t left = bytes.size();
+    for (; left >= 32; left -= 32, p += 32) {
+      a = mixed(a, detail::load_le<u64>(p));
+      keep_apart(a);
+      b = mixed(b, detail::load_le<u64>(p + 8));
+      keep_apart(b);
+      also(p);
+      c = mixed(c, detail::load_le<u64>(p + 16));
+      keep_apart(c);
+      d = mixed(d, detail::load_le<u64>(p + 24));
+      keep_apart(d);
+    }
+    lane(due) = a;
+    lane(due + 1) = b;
+    lane(due + 2) = c;
+    lane(due + 3) = d;
+    for (u64 i = due; left != 0; ++i) {
+      std::byte word[8] = {};
+      std::size_t const n = left < 8 ? left : 8;
+      std::memcpy(word, p, n);
+      lane(i) = mixed(lane(i), detail::load_le<u64>(word));
+      p += n;
+      left -= n;
+    }
     size_ += bytes.size();
-    while (bytes.size() > chunk) {
-      take(bytes.first(chunk));
-      if (copy_to != nullptr) {
-        std::memcpy(copy_to, bytes.data(), chunk);
-        copy_to += chunk;
-      }
-      bytes = bytes.subspan(chunk);
-    }
-    take(bytes);
-    if (copy_to != nullptr && !bytes.empty()) {
-      std::memcpy(copy_to, bytes.data(), bytes.size());
-    }
+    return also;
   }
 
   u64 sum() const noexcept {
     u64 result = size_;
-    for (u64 value : lane_) {
+    for (u64 value : lanes_) {
       result = mixed(result, value);
     }
     return result ^ (result >> 32);
@@ -169,34 +192,100 @@ class checksummer {
     return std::rotl((lane ^ word) * 0x9E37'79B9'7F4A'7C15ull, 29);
   }
 
-  void take(std::span<std::byte const> bytes) noexcept {
-    // Copies of the lanes, which stay in registers while the loop runs.
-    u64 a = lane_[0], b = lane_[1], c = lane_[2], d = lane_[3];
-    std::byte const* p = bytes.data();
-    std::size_t left = bytes.size();
-    for (; left >= 32; left -= 32, p += 32) {
-      a = mixed(a, detail::load_le<u64>(p));
-      b = mixed(b, detail::load_le<u64>(p + 8));
-      c = mixed(c, detail::load_le<u64>(p + 16));
-      d = mixed(d, detail::load_le<u64>(p + 24));
-    }
-    lane_[0] = a;
-    lane_[1] = b;
-    lane_[2] = c;
-    lane_[3] = d;
-    for (std::size_t i = 0; left != 0; ++i) {
-      std::byte word[8] = {};
-      std::size_t const n = left < 8 ? left : 8;
-      std::memcpy(word, p, n);
-      lane_[i] = mixed(lane_[i], detail::load_le<u64>(word));
-      p += n;
-      left -= n;
-    }
+  /// Keeps the multiplication of one lane beside its own turn. Compilers else put all four side by side, where they wait for the
+  /// one unit that multiplies: a third more time for the whole sum.
+  static void keep_apart([[maybe_unused]] u64& lane) noexcept {
+#if defined(__GNUC__) && defined(__x86_64__)
+    asm volatile("" : "+r"(lane));
+#endif
   }
 
-  u64 lane_[4] = {1, 2, 3, 4};
+  u64& lane(u64 word) noexcept { return lanes_[word % 4]; }
+
+  u64 lanes_[4] = {1, 2, 3, 4};
   u64 size_ = 0;
 };
+
+namespace detail {
+
+/// Goes over bytes as a checksummer does, for layouts without a checksum.
+struct no_sum {
+  template <class Also>
+  Also add(std::span<std::byte const> bytes, Also also) noexcept {
+    for (std::size_t at = 0; at + 32 <= bytes.size(); at += 32) {
+      also(bytes.data() + at);
+    }
+    return also;
+  }
+};
+
+struct no_look {
+  void operator()(std::byte const*) noexcept {}
+};
+
+/// Copies 32 bytes a call, and looks at them.
+template <class Look>
+struct copy_and_look {
+  std::byte* to;
+  Look look;
+
+  void operator()(std::byte const* from) noexcept {
+    // Both halves are read before one is written, which for all that a compiler knows may be where the other is.
+    std::byte first[16];
+    std::byte second[16];
+    std::memcpy(first, from, 16);
+    std::memcpy(second, from + 16, 16);
+    look(from);
+    std::memcpy(to, first, 16);
+    std::memcpy(to + 16, second, 16);
+    to += 32;
+  }
+};
+
+/// Fills a column in the pass of `sum` over its whole words, so that its bytes come from memory once; look(p) sees every
+/// 32 bytes of it, the rest left out. The number of bytes that went into the sum; on a big-endian machine 0, and nothing
+/// is looked at.
+template <class T, class Sum, class Look>
+std::size_t load_column(column<T>& to, std::byte const* from, std::size_t n, [[maybe_unused]] Sum& sum,
+                        [[maybe_unused]] Look& look) {
+  if constexpr (std::endian::native == std::endian::little) {
+    to.resize(n);
+    std::size_t const size = n * sizeof(T);
+    copy_and_look<Look> const done =
+        sum.add({from, size / 8 * 8}, copy_and_look<Look>{reinterpret_cast<std::byte*>(to.data()), look});
+    look = done.look;
+    if (size % 32 != 0) {
+      std::memcpy(done.to, from + size / 32 * 32, size % 32);
+    }
+    return size / 8 * 8;
+  } else {
+    load_column(to, from, n);
+    return 0;
+  }
+}
+
+template <class T, class Sum>
+std::size_t load_column(column<T>& to, std::byte const* from, std::size_t n, Sum& sum) {
+  no_look look;
+  return load_column(to, from, n, sum, look);
+}
+
+/// The same for rows of k ids each; `plain` says whether all are plain, as far as one pass tells.
+template <class Sum>
+std::size_t load_rows(column<u16>& to, std::byte const* from, std::size_t n, u32 k, u32 n_experts, Sum& sum,
+                      bool& plain) {
+  std::optional<std::size_t> summed;
+  if constexpr (std::endian::native == std::endian::little) {
+    plain = with_row_check(k, n_experts, [&](auto check) {
+      summed = load_column(to, from, n, sum, check);
+      check.take_rest(to.data() + n / 16 * 16, n % 16);
+      return check;
+    });
+  }
+  return summed ? *summed : load_column(to, from, n, sum);
+}
+
+}  // namespace detail
 
 /// Checksum of all the bytes. O(bytes).
 inline u64 checksum(std::span<std::byte const> bytes) noexcept {

@@ -135,7 +135,9 @@ inline recording read_rtb1(std::span<std::byte const> bytes, rtb1_options option
     in.fail("the sequences have " + std::to_string(placed) + " rows of " + std::to_string(rows));
   }
   u64 const ids_at = in.at();
-  detail::load_column(parts.ids, in.take_bytes("ids", ids * 2), static_cast<std::size_t>(ids));
+  rows_known known;
+  detail::no_sum none;
+  detail::load_rows(parts.ids, in.take_bytes("ids", ids * 2), static_cast<std::size_t>(ids), k, experts, none, known.ids);
   if (!options.weights.empty()) {
     parts.weights.resize(static_cast<std::size_t>(ids));
     for (std::size_t i = 0; i < parts.weights.size(); ++i) {
@@ -143,9 +145,9 @@ inline recording read_rtb1(std::span<std::byte const> bytes, rtb1_options option
           detail::float_of_half(detail::load_le<u16>(options.weights.data() + 2 * i));
     }
   }
-  return recording::checked(std::move(parts), [&](fault const& f) {
-    in.fail_at(f.where == fault::list::id ? ids_at + 2 * f.index : ids_at, f.what);
-  });
+  return recording::checked(
+      std::move(parts),
+      [&](fault const& f) { in.fail_at(f.where == fault::list::id ? ids_at + 2 * f.index : ids_at, f.what); }, known);
 }
 
 }  // namespace trace

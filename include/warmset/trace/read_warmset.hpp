@@ -29,41 +29,37 @@ struct wst_head {
 };
 
 /// Copies columns out of a file and sums the file up on the way, so that large columns are read
-/// from memory once.
+/// from memory once. The last 8 bytes of the file are the checksum and no part of it.
 class summing_copier {
  public:
   explicit summing_copier(std::span<std::byte const> file) noexcept : file_(file) {}
 
-  /// Columns come in the order of the file.
+  /// Columns come in the order of the file, each from a multiple of 8 bytes on.
   template <class T>
   void copy(column<T>& to, std::byte const* from, std::size_t n) {
-    std::size_t const at = static_cast<std::size_t>(from - file_.data());
-    std::size_t const lead = (32 - at % 32) % 32;
-    std::size_t const size = n * sizeof(T);
-    if (std::endian::native != std::endian::little || size < 4096) {
-      load_column(to, from, n);
-      return;
-    }
-    to.resize(n);
-    std::byte* const out = reinterpret_cast<std::byte*>(to.data());
-    std::size_t const bulk = (size - lead) / 32 * 32;
-    std::memcpy(out, from, lead);
-    advance(at + lead);
-    sum_.add(file_.subspan(at + lead, bulk), out + lead);
-    done_ += bulk;
-    std::memcpy(out + lead + bulk, from + lead + bulk, size - lead - bulk);
+    advance(from);
+    done_ += load_column(to, from, n, sum_);
   }
 
-  /// The checksum of the whole file.
+  /// Whether the rows of k ids are known to be plain.
+  bool copy_rows(column<u16>& to, std::byte const* from, std::size_t n, u32 k, u32 n_experts) {
+    bool plain = false;
+    advance(from);
+    done_ += load_rows(to, from, n, k, n_experts, sum_, plain);
+    return plain;
+  }
+
+  /// The checksum of the whole file; the columns must have left 8 bytes.
   u64 finish() {
-    advance(file_.size());
+    advance(file_.data() + file_.size() - 8);
     return sum_.sum();
   }
 
  private:
-  void advance(std::size_t to) {
-    sum_.add(file_.subspan(done_, to - done_));
-    done_ = to;
+  void advance(std::byte const* to) {
+    std::size_t const at = static_cast<std::size_t>(to - file_.data());
+    sum_.add(file_.subspan(done_, at - done_));
+    done_ = at;
   }
 
   std::span<std::byte const> file_;
@@ -182,7 +178,7 @@ inline recording read_wst_body(byte_cursor& in, std::span<std::byte const> bytes
   u64 const tokens =
       parts.blocks.empty() ? 0 : parts.blocks.back().tokens_at + parts.blocks.back().n_token_rows();
   u64 const n_ahead = saturating_mul(tokens, h.width);
-  summing_copier sum(bytes.first(bytes.size() - 8));
+  summing_copier sum(bytes);
   auto take_column = [&in, &sum](std::string_view field, auto& to, u64 n, u64 each) {
     u64 const at = in.at();
     std::byte const* const from = in.take_bytes(field, saturating_mul(n, each));
@@ -190,10 +186,24 @@ inline recording read_wst_body(byte_cursor& in, std::span<std::byte const> bytes
     in.align();
     return at;
   };
-  u64 const ids_at = take_column("ids", parts.ids, h.n_ids, 2);
+  // Where all layers are alike, rows are checked in the same pass.
+  layer_geometry const& first = parts.geometry.layers().front();
+  bool alike = true;
+  for (layer_geometry const& each : parts.geometry.layers()) {
+    alike &= each.n_experts == first.n_experts && each.k == first.k;
+  }
+  auto take_rows = [&](std::string_view field, column<u16>& to, u64 n, u32 k, bool& known) {
+    u64 const at = in.at();
+    std::byte const* const from = in.take_bytes(field, saturating_mul(n, 2));
+    known = sum.copy_rows(to, from, static_cast<std::size_t>(n), alike ? k : 0, first.n_experts);
+    in.align();
+    return at;
+  };
+  rows_known known;
+  u64 const ids_at = take_rows("ids", parts.ids, h.n_ids, first.k, known.ids);
   u64 const residency_at = take_column("residency", parts.residency,
                                        (h.flags & wst::has_residency) != 0 ? h.n_ids : 0, 1);
-  u64 const ahead_at = take_column("look-ahead", parts.lookahead, n_ahead, 2);
+  u64 const ahead_at = take_rows("look-ahead", parts.lookahead, n_ahead, h.width, known.lookahead);
   take_column("weights", parts.weights, (h.flags & wst::has_weights) != 0 ? h.n_ids : 0, 4);
   u64 const inputs =
       parts.blocks.empty() ? 0 : parts.blocks.back().inputs_at + parts.blocks.back().n_inputs();
@@ -205,7 +215,7 @@ inline recording read_wst_body(byte_cursor& in, std::span<std::byte const> bytes
   if (sum.finish() != stored_sum) {
     in.fail_at(bytes.size() - 8, "the checksum does not match");
   }
-  return recording::checked(std::move(parts), [&](fault const& f) {
+  auto refuse = [&](fault const& f) {
     u64 at = 0;
     switch (f.where) {
     case fault::list::header:
@@ -231,7 +241,8 @@ inline recording read_wst_body(byte_cursor& in, std::span<std::byte const> bytes
       break;
     }
     in.fail_at(at, f.what);
-  });
+  };
+  return recording::checked(std::move(parts), refuse, known);
 }
 
 }  // namespace detail

@@ -15,6 +15,7 @@
 #include "../core/error.hpp"
 #include "../core/geometry.hpp"
 #include "../core/intent.hpp"
+#include "plain_rows.hpp"
 
 namespace warmset::inline v0 {
 namespace trace {
@@ -135,6 +136,12 @@ struct contents {
   std::vector<sequence_label> labels;  ///< ascending by sequence
 };
 
+/// Which columns a reader has already found in range and without repetitions, row by row.
+struct rows_known {
+  bool ids = false;
+  bool lookahead = false;
+};
+
 /// The first broken invariant of a contents: which list, which element of it, and why.
 struct fault {
   enum class list : u8 { header, block, id, residency, lookahead, weight, token, label };
@@ -144,70 +151,6 @@ struct fault {
 };
 
 namespace detail {
-
-/// The same value in each of the four 16-bit lanes of a word.
-constexpr u64 in_lanes(u64 value) noexcept {
-  return value * 0x0001'0001'0001'0001ull;
-}
-
-constexpr u64 rotate_lanes(u64 x, u32 lanes) noexcept {
-  return lanes == 0 ? x : (x << (16 * lanes)) | (x >> (64 - 16 * lanes));
-}
-
-/// Rows of 4 * Words ids: whether all ids are below the bound and distinct within their row. Four
-/// ids a word and no branch, so that compilers can put several rows into one register: this is what
-/// loading costs beyond copying.
-template <u32 Words>
-bool rows_are_plain(u16 const* ids, u64 n_rows, u32 n_experts) noexcept {
-  if (n_experts > 0x8000) {
-    return false;
-  }
-  constexpr u64 tops = in_lanes(0x8000);
-  u64 const bias = in_lanes(0x8000 - n_experts);
-  constexpr u64 chunk = 256;
-  auto check = [&](u64 n) {
-    // A top bit shows an id from 0x8000 on, an id at or above the bound, or a difference of 0.
-    // While no id has its top bit, no lane carries into or borrows from the next.
-    u64 seen = 0;
-    for (u64 row = 0; row < n; ++row) {
-      u64 word[Words];
-      for (u32 i = 0; i < Words; ++i) {
-        std::memcpy(&word[i], ids + 4 * (row * Words + i), 8);
-        seen |= word[i] | (word[i] + bias);
-      }
-      for (u32 i = 0; i < Words; ++i) {
-        seen |= tops - (word[i] ^ rotate_lanes(word[i], 1));
-        seen |= tops - (word[i] ^ rotate_lanes(word[i], 2));
-        for (u32 j = i + 1; j < Words; ++j) {
-          for (u32 turn = 0; turn < 4; ++turn) {
-            seen |= tops - (word[i] ^ rotate_lanes(word[j], turn));
-          }
-        }
-      }
-    }
-    return (seen & tops) == 0;
-  };
-  for (; n_rows >= chunk; n_rows -= chunk, ids += chunk * Words * 4) {
-    if (!check(chunk)) {
-      return false;
-    }
-  }
-  return check(n_rows);
-}
-
-/// The word-wise check where the width allows it; false says nothing.
-inline bool rows_are_plain(u16 const* ids, u64 n_rows, u32 k, u32 n_experts) noexcept {
-  switch (k) {
-  case 4:
-    return rows_are_plain<1>(ids, n_rows, n_experts);
-  case 8:
-    return rows_are_plain<2>(ids, n_rows, n_experts);
-  case 12:
-    return rows_are_plain<3>(ids, n_rows, n_experts);
-  default:
-    return false;
-  }
-}
 
 /// Remembers which ids a row has shown, without clearing between rows.
 class row_marks {
@@ -280,11 +223,11 @@ class recording {
 
   /// Checks contents and derives the offsets of its blocks; the first broken invariant, or nothing.
   /// O(ids).
-  static std::optional<fault> place(contents& parts) {
+  static std::optional<fault> place(contents& parts, rows_known known = {}) {
     if (std::optional<fault> broken = place_blocks(parts, parts.ids.size())) {
       return broken;
     }
-    return check_columns(parts);
+    return check_columns(parts, known);
   }
 
   /// The part of `place` that needs the number of ids only, for readers that check before they
@@ -348,8 +291,8 @@ class recording {
 
   /// The recording, or what the caller makes of the fault (readers add the byte or line and throw).
   template <class OnFault>
-  static recording checked(contents parts, OnFault&& on_fault) {
-    if (std::optional<fault> broken = place(parts)) {
+  static recording checked(contents parts, OnFault&& on_fault, rows_known known = {}) {
+    if (std::optional<fault> broken = place(parts, known)) {
       on_fault(*broken);
       throw config_error("trace: ", broken->what.c_str());
     }
@@ -449,7 +392,7 @@ class recording {
     return {fault::list::block, i, "block " + std::to_string(i) + ": " + std::move(what)};
   }
 
-  static std::optional<fault> check_columns(contents const& parts) {
+  static std::optional<fault> check_columns(contents const& parts, rows_known known) {
     if (parts.lookahead.size() != 0 || parts.lookahead_width != 0) {
       u64 const tokens = token_rows(parts.blocks);
       u64 const width = parts.lookahead_width;
@@ -472,7 +415,12 @@ class recording {
                    std::to_string(parts.tokens.size()) + " input tokens, but the blocks have " +
                        std::to_string(inputs(parts.blocks))};
     }
-    for (std::size_t i = 0; i < parts.tokens.size(); ++i) {
+    // Whether anything is wrong is asked first, which needs no branch per value.
+    u32 all_tokens = 0;
+    for (u32 token : parts.tokens) {
+      all_tokens |= token;
+    }
+    for (std::size_t i = 0; all_tokens >= token_bound && i < parts.tokens.size(); ++i) {
       if (parts.tokens[i] >= token_bound) {
         return fault{fault::list::token, i,
                      "input token " + std::to_string(parts.tokens[i]) + " is not below 2^31"};
@@ -483,19 +431,26 @@ class recording {
         return fault{fault::list::label, i, "labels are not in ascending order of sequence"};
       }
     }
-    for (std::size_t i = 0; i < parts.residency.size(); ++i) {
+    u8 most = 0;
+    for (recorded_access access : parts.residency) {
+      most = max_of(most, static_cast<u8>(access));
+    }
+    for (std::size_t i = 0; most > static_cast<u8>(recorded_access::repeat) && i < parts.residency.size(); ++i) {
       if (static_cast<u8>(parts.residency[i]) > static_cast<u8>(recorded_access::repeat)) {
         return fault{fault::list::residency, i,
                      "residency " + std::to_string(static_cast<u32>(parts.residency[i])) +
                          " is none of miss, hit, repeat"};
       }
     }
-    return check_ids(parts);
+    return check_ids(parts, known);
   }
 
-  static std::optional<fault> check_ids(contents const& parts) {
+  static std::optional<fault> check_ids(contents const& parts, rows_known known) {
     std::vector<layer_geometry> const& layers = parts.geometry.layers();
     u32 const width = parts.lookahead_width;
+    if (known.ids && (width == 0 || known.lookahead)) {
+      return std::nullopt;
+    }
     for (block const& b : parts.blocks) {
       bool equal = true;
       for (u32 row = 1; row < b.n_rows; ++row) {
@@ -507,17 +462,18 @@ class recording {
       for (u64 i = 0; i < sweeps; ++i) {
         u32 const row = b.first_row + (equal ? 0 : static_cast<u32>(i % b.n_rows));
         u64 const at = b.ids_at + i * tokens * b.k;
-        if (auto broken = detail::check_rows(parts.ids.data() + at, tokens, b.k,
-                                             layers[row].n_experts, at, fault::list::id)) {
+        u32 const experts = layers[row].n_experts;
+        if (auto broken = known.ids ? std::nullopt
+                                    : detail::check_rows(parts.ids.data() + at, tokens, b.k, experts, at,
+                                                         fault::list::id)) {
           return broken;
         }
-        if (width != 0) {
-          u64 const ahead = (b.tokens_at + i * tokens) * width;
-          if (auto broken =
-                  detail::check_rows(parts.lookahead.data() + ahead, tokens, width,
-                                     layers[row].n_experts, ahead, fault::list::lookahead)) {
-            return broken;
-          }
+        u64 const ahead = (b.tokens_at + i * tokens) * width;
+        if (auto broken = width == 0 || known.lookahead
+                              ? std::nullopt
+                              : detail::check_rows(parts.lookahead.data() + ahead, tokens, width, experts, ahead,
+                                                   fault::list::lookahead)) {
+          return broken;
         }
       }
     }
