@@ -93,8 +93,8 @@ __global__ void orders_kernel(queues<MaxExperts> const* of, told_orders* out) {
   __threadfence_system();
 }
 
-/// Microseconds of a layer in which its branch plans before its first byte moves: a node of the predictor and a plan with
-/// misses, as `nodes` measures them.
+/// Microseconds of a layer that its branch costs and that move nothing: three more nodes, two more joins, and a decision that
+/// a step without misses does not hide.
 constexpr double branch_us = 12;
 
 /// What the link carries while a layer computes, less what its branch plans.
@@ -279,7 +279,7 @@ class device_mode final : public look_ahead_mode {
     for (u32 l = 0; l < n; ++l) {
       d_.record_dense(s, l);
       check(beside_.join(s).code, "a join");
-      bool const hints = speculates<Policy> && ahead && l + 1 < n;
+      bool const hints = ahead && l + 1 < n;
       if constexpr (speculates<Policy>) {
         if (hints) {
           check(beside_.fork(s).code, "a branch");
@@ -288,9 +288,11 @@ class device_mode final : public look_ahead_mode {
         }
       }
       check(pools_->record(s, layer(l), d_.ids_of(l), d_.m.k, d_.where_of(l)).code, "a step");
-      if (hints) {
-        check(beside_.fork(s).code, "a branch");
-        check(pools_->fetch_hints(beside_.stream(), layer(l + 1)).code, "hints");
+      if constexpr (speculates<Policy>) {
+        if (hints) {
+          check(beside_.fork(s).code, "a branch");
+          check(pools_->fetch_hints(beside_.stream(), layer(l + 1)).code, "hints");
+        }
       }
       d_.record_experts(s, banks_of(l), d_.where_of(l));
     }

@@ -199,7 +199,8 @@ class device_pools {
 
   /// Puts a batch of hints for a layer's next step into a stream beside the one of the steps, or into a branch of its graph:
   /// decide within launch_state::hint_bytes what to fetch. It may run beside the steps of other layers, and has forked behind
-  /// the join of its layer's last one. `fetch_hints` must follow. Does not synchronise.
+  /// `join`, or a `record`, that came after its layer's last one: what that left to learn. `fetch_hints` must follow. Does not
+  /// synchronise.
   ///
   /// Best beside the step of the layer before: while that fetches, nobody computes, and beside an engine's kernels the same
   /// decision takes several times as long.
@@ -218,8 +219,10 @@ class device_pools {
   }
 
   /// Fetches what the layer's last plan_hints has decided: behind the step of the layer before, whose misses come first on
-  /// the link. The engine's stream has joined it before the next `record` of this layer. Does not synchronise.
+  /// the link. Once for each plan_hints that succeeded: what it lists is fetched again otherwise, into slots that may have
+  /// been given away. The engine's stream has joined it before the next `record` of this layer. Does not synchronise.
   status fetch_hints(cudaStream_t stream, layer_id layer) {
+    static_assert(speculates<Policy>, "the bundle has predictor none: it takes no hints");
     std::size_t pool = 0;
     u32 row = 0;
     if (!find(layer, pool, row)) {

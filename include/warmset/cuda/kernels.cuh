@@ -89,9 +89,10 @@ __device__ inline void copy_by_block(unsigned char* to, unsigned char const* fro
 /// A workspace as its first use wants it, where it lies in shared memory.
 template <u32 MaxExperts>
 __device__ void clear(warp_lanes const& lanes, basic_workspace<MaxExperts>& w) {
-  static_assert(sizeof w.seen % sizeof(sixteen_bytes) == 0);
   auto* const seen = reinterpret_cast<sixteen_bytes*>(w.seen);
-  lanes.for_each(sizeof w.seen / sizeof(sixteen_bytes), [&](u32 i) { seen[i] = {}; });
+  constexpr u32 n_words = sizeof(sixteen_bytes) / sizeof(u32);
+  lanes.for_each(MaxExperts / n_words, [&](u32 i) { seen[i] = {}; });
+  lanes.for_each(MaxExperts % n_words, [&](u32 i) { w.seen[MaxExperts - 1 - i] = 0; });
   lanes.leader([&] { w.stamp = 0; });
 }
 
@@ -162,7 +163,9 @@ __global__ void __launch_bounds__(32) plan_kernel(__grid_constant__ pool_view<Po
                                                   launch_state const* now, Id const* ids, u32 n_ids, i32* slots,
                                                   step_memory memory) {
   require_device_callable<Policy, warp_lanes>();
-  static_assert(sizeof(plan_of<Policy>) + sizeof(workspace_of<Policy>) + sizeof(warp_room<Policy::max_experts>) <= 48 * 1024,
+  static_assert(sizeof(plan_of<Policy>) + sizeof(workspace_of<Policy>) + sizeof(warp_room<Policy::max_experts>) +
+                        sizeof(quick_memory) + sizeof(detail::near_parts<Policy>) <=
+                    48 * 1024,
                 "a kernel plans in shared memory: max_experts of the bundle is too large for it");
   __shared__ plan_of<Policy> plan;
   __shared__ workspace_of<Policy> workspace;

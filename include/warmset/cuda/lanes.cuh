@@ -155,6 +155,7 @@ class warp_lanes {
       }
     }
     listed_[lane] = mine;
+    __syncwarp();
     if (__any_sync(detail::whole_warp, !fits)) {
       return warmset::detail::take_one_by_one(*this, n, m, key, take);
     }
@@ -334,7 +335,7 @@ class warp_lanes {
     // each writes its number where its key says: of two, one reads the other's
     auto* const last = reinterpret_cast<u32*>(keys_);
     if (counts) {
-      last[key] = lane;
+      atomicExch(&last[key], lane);  // which of them is last does not matter
     }
     __syncwarp();
     bool const found = counts && last[key] != lane;

@@ -733,8 +733,8 @@ WARMSET_HD bool serve_from_victims(Group const& g, table_reader<Policy> const& t
 /// Decides how the absent experts of a step are served: which are admitted, which slots they get, and which residents
 /// make way.
 template <class Policy, lane_group Group>
-WARMSET_HD void serve_misses(Group const& g, table_reader<Policy> const& t, step_input const& in,
-                                           u32 n_misses, u32 promoted, workspace_of<Policy>& w, plan_of<Policy>& p) {
+WARMSET_HD void serve_misses(Group const& g, table_reader<Policy> const& t, step_input const& in, u32 n_misses,
+                             u32 promoted, workspace_of<Policy>& w, plan_of<Policy>& p) {
   i32 const* keys = nullptr;
   if constexpr (contextual_score<typename Policy::score>) {
     keys = p.key;

@@ -69,7 +69,7 @@ enum class quick { hits, hits_and_misses };
 /// plan_demand and commit come to. Such a step hits alone; or, for `hits_and_misses`, no slot is free and all of its misses
 /// replace residents, where the bundle asks nobody about victims but their key. Answers is_done = false where that is not so,
 /// and then nothing has changed: an id that is none or occurs twice, an expert that is in flight or speculated, a transfer in
-/// flight, pins, leases, more than 32 ids. A contextual score makes keys in every step, so that it always answers false.
+/// flight, pins, leases, more than 32 ids.
 ///
 /// @tparam Which    steps that hit alone cost less where nothing else is looked for
 /// @param is_held   whether the caller may carry out anything; asked late, so that it is read together with the rest

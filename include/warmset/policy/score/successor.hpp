@@ -163,16 +163,16 @@ class successor {
     learn_rows<N>(context, at.successors, at.stride, before, h.n_before, error, shift, step.layer, h.t, first);
     if constexpr (Order >= 2) {
       learn_rows<N>(context, at.successors, at.stride, list(context, at.two_before), h.n_two_before, error, shift + 1,
-                 step.layer, h.t, first);
+                    step.layer, h.t, first);
     }
     if constexpr (Order == 3) {
       learn_rows<N>(context, at.of_layer, at.stride, list(context, at.layer_before), h.n_layer_before, error, shift,
-                 step.layer + 0x5555, h.t, first);
+                    step.layer + 0x5555, h.t, first);
     }
     if constexpr (TokenRows != 0) {
       if (h.token_row != 0) {
         learn_row<N>(cells(context, at.of_token, at.stride, h.token_row - 1) + first, error, token_shift,
-                  step.layer + 0xAAAA, h.t, h.token_row - 1, first);
+                     step.layer + 0xAAAA, h.t, h.token_row - 1, first);
       }
     }
   }

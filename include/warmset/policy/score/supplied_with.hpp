@@ -100,6 +100,7 @@ class supplied_with<Base> : public Base {
       : Base(detail::make_part<Base>(numbers)) {}
 
   template <u32 N = Base::columns, class Experts>
+    requires(N == Base::columns || score_detail::takes_blocks<Base, N>)
   WARMSET_HD constexpr void keys(unsigned char const* context, state const* states, Experts const& experts,
                                  step_context const& step, u32 first, u32 end, i32* out) const noexcept {
     score_detail::keys_of<N>(static_cast<Base const&>(*this), context, states, experts, step, first, end, out);
@@ -108,6 +109,7 @@ class supplied_with<Base> : public Base {
     }
   }
   template <u32 N = Base::columns, class Experts>
+    requires(N == Base::columns || score_detail::takes_blocks<Base, N>)
   WARMSET_HD constexpr void learn(unsigned char* context, state* states, Experts const& experts,
                                   step_context const& step, i32 const* keys, u32 first, u32 end) const noexcept {
     score_detail::learn_of<N>(static_cast<Base const&>(*this), context, states, experts, step,
