@@ -412,7 +412,8 @@ class device_pools {
                                  counters_.data() + pools_.size() * n_phases, queue.data(), bank_of.data(), n_banks,
                                  options_.piece_bytes, n_pieces, site.first_slot, site.first_scratch, options_.reads_host};
     pools_.push_back({std::move(block), std::move(arrivals), std::move(plan), std::move(queue),
-                      std::move(hint_queue), std::move(hint_plan), std::move(source_of), std::move(bank_of), view, from.view().usable()});
+                      std::move(hint_queue), std::move(hint_plan), std::move(source_of), std::move(bank_of), view,
+                      from.view().usable()});
   }
 
   geometry model_;
