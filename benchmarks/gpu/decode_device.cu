@@ -13,6 +13,7 @@
 #include <warmset/cuda/mapped_memory.hpp>
 #include <warmset/gate/governor.hpp>
 #include <warmset/gate/hint_ledger.hpp>
+#include <warmset/gate/race.hpp>
 #include <warmset/table/bundles.hpp>
 
 #include "decode_common.hpp"
@@ -178,6 +179,8 @@ class device_mode final : public look_ahead_mode {
     tables_ = empty_tables();
     check(pools_->take_over({tables_.data(), tables_.size()}, epoch).code, "taking a pool over");
     governor_.reset();
+    race_.reset();
+    n_samples_ = 0;
     std::vector<u32> n_slots;
     for (pool_site const& site : sites_) {
       n_slots.push_back(site.n_slots + site.n_scratch);
@@ -194,10 +197,12 @@ class device_mode final : public look_ahead_mode {
   }
 
   void step() override {
+    auto const begin = std::chrono::steady_clock::now();
     bool const ahead = looks_ahead();
     graph_of(ahead).launch(stream_);
     check(cudaStreamSynchronize(stream_), "a step");
     take_in(ahead);
+    race_.took(static_cast<u64>(us_since(begin) * 1000));
   }
 
   mode_counts counted() override {
@@ -218,7 +223,8 @@ class device_mode final : public look_ahead_mode {
   }
   std::string note() override {
     return width_ == 0 ? std::string()
-                       : "governor " + std::string(gate::name_of(governor_.state()));
+                       : "governor " + std::string(gate::name_of(governor_.state())) +
+                             (race_.verdict() == gate::race_verdict::slower ? ", slower in a trial" : "");
   }
 
  private:
@@ -306,7 +312,8 @@ class device_mode final : public look_ahead_mode {
     d_.record_end(s);
   }
 
-  /// Asks the governor for each layer that may have hints, and tells the graph how much a batch may move.
+  /// Asks the governor for each layer that may have hints, tells the graph how much a batch may move, and asks the race
+  /// whether that is faster.
   bool looks_ahead() {
     if (width_ == 0) {
       return false;
@@ -321,7 +328,12 @@ class device_mode final : public look_ahead_mode {
       *now_.data() = {epoch, phase::decode, 0, step_context::no_token, hint_bytes_};
       check(pools_->set(stream_, now_.data()).code, "telling the graphs");
     }
-    return n != 0;
+    bool const is_raced = governor_.state() == gate::governor_state::open;
+    is_in_trial_ = is_raced && race_.is_trying();
+    // a governor that is not open wants samples, for long where few hints are judged, and looking ahead is not free
+    n_samples_ = is_raced ? 0 : n_samples_ + 1;
+    bool const takes_sample = n_samples_ <= 8 || n_samples_ % 8 == 0;
+    return is_raced ? race_.ask(n != 0) : n != 0 && takes_sample;
   }
 
   /// Experts that a batch may move, in powers of two below the width: down at once, up only after several steps in a row
@@ -383,7 +395,8 @@ class device_mode final : public look_ahead_mode {
     }
     gate::verdict const planned = ledger_.plan(l, l, step, experts_, how_, slots_, loads);
     u32 const wasted = displaced.wasted + planned.wasted;
-    if ((planned.used | wasted | planned.regretted) != 0) {
+    // in a trial every second step has no hints, and misses what they evicted: no way to judge them
+    if ((planned.used | wasted | planned.regretted) != 0 && !is_in_trial_) {
       governor_.judge(planned.used, wasted, planned.regretted);
     }
   }
@@ -404,6 +417,7 @@ class device_mode final : public look_ahead_mode {
   std::map<std::pair<u32, bool>, graph> graphs_;  // by width and whether it looks ahead
   gate::governor governor_;
   gate::hint_ledger ledger_;
+  gate::race race_;
   std::vector<u32> slot_of_;  // [layer][expert]: where it has been brought last
   std::vector<u32> experts_;
   std::vector<access_kind> how_;
@@ -414,6 +428,8 @@ class device_mode final : public look_ahead_mode {
   u32 n_steps_above_ = 0;  // in a row: that permitted more than the branches may move
   u32 since_restart_ = 0;  // steps
   u64 n_steps_ = 0;        // of all arms
+  u32 n_samples_ = 0;         // steps since the governor was open
+  bool is_in_trial_ = false;  // the last step
 };
 
 template <class Score>

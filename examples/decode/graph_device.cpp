@@ -10,6 +10,7 @@
 #include <warmset/core/outcome_words.hpp>
 #include <warmset/gate/governor.hpp>
 #include <warmset/gate/hint_ledger.hpp>
+#include <warmset/gate/race.hpp>
 #include <warmset/observe/health.hpp>
 #include <warmset/observe/snapshot.hpp>
 
@@ -103,6 +104,7 @@ class graph_device final : public device {
     *engine_->page().now = {token, position_};
     bool const ahead = looks_ahead(p);
     u64 const step_ns = engine_->run(ahead);
+    race_.took(step_ns);
     count(p, ahead);
     if (!ahead) {
       time_compute(step_ns);
@@ -118,7 +120,8 @@ class graph_device final : public device {
 
   // ---- before a step
 
-  /// Whether the next step looks ahead. Asks the governor, and tells the graph how much it may move.
+  /// Whether the next step looks ahead. Asks the governor, which counts bytes, and the race, which has a clock; and tells the
+  /// graph how much it may move.
   bool looks_ahead(phase p) {
     u32 const n_targets = a_.layers - 1;  // layer 0 has no layer before it in its step
     gate::permission may{0, reason::none};
@@ -130,7 +133,13 @@ class graph_device final : public device {
     u64 const most = std::min(options_.hint_bytes / expert_bytes_, u64{shape_.width});
     u64 const n = in_steps(std::min(may.bytes / expert_bytes_, most), most);
     condition_report const& in_vain = health_.report()[health_condition::nothing_issued];
-    bool const ahead = n != 0 && n_targets != 0 && (!in_vain.raised || health_.report().probe_due);
+    bool const wanted = n != 0 && n_targets != 0 && (!in_vain.raised || health_.report().probe_due);
+    bool const is_raced = options_.governed && governor_.state() == gate::governor_state::open;
+    is_in_trial_ = is_raced && race_.is_trying();
+    bool const ahead = is_raced ? race_.ask(wanted) : wanted && takes_sample();
+    if (wanted && !ahead && !race_.is_trying()) {  // it was slower
+      why_ = reason::not_paying;
+    }
     counts_.produced += ahead ? n_targets : 0;
     if (p != phase_ || (ahead && n * expert_bytes_ != hint_bytes_)) {
       phase_ = p;
@@ -138,6 +147,14 @@ class graph_device final : public device {
       engine_->set(phase_, hint_bytes_);
     }
     return ahead;
+  }
+
+  /// Whether a step that is no matter of the race looks ahead. A governor that is not open wants samples: where few hints are
+  /// judged it wants them for long, and looking ahead is not free.
+  bool takes_sample() noexcept {
+    bool const is_free = !options_.governed || governor_.state() == gate::governor_state::open;
+    n_samples_ = is_free ? 0 : n_samples_ + 1;
+    return n_samples_ <= samples_in_a_row || n_samples_ % steps_of_a_sample == 0;
   }
 
   gate::permission permitted(phase p, u32 n_targets) {
@@ -259,7 +276,8 @@ class graph_device final : public device {
     counts_.judged.used += v.used;
     counts_.judged.wasted += v.wasted;
     counts_.judged.regretted += v.regretted;
-    if ((v.used | v.wasted | v.regretted) != 0) {
+    // in a trial every second step has no hints, and misses what they evicted: no way to judge them
+    if ((v.used | v.wasted | v.regretted) != 0 && !is_in_trial_) {
       governor_.judge(v.used, v.wasted, v.regretted);
     }
   }
@@ -320,6 +338,8 @@ class graph_device final : public device {
   }
 
   static constexpr u32 steps_before_more = 8;
+  static constexpr u32 samples_in_a_row = 8;
+  static constexpr u32 steps_of_a_sample = 8;  // after those
 
   architecture const a_;
   device_options options_;
@@ -332,6 +352,7 @@ class graph_device final : public device {
   std::vector<outcome> last_;  // by layer: the counters as they were told last
   gate::governor governor_;
   gate::hint_ledger ledger_;
+  gate::race race_;  // of the graph with branches against the one without
   health_monitor health_;
   std::vector<group_health> groups_;
   std::vector<u32> slot_of_;      // [layer][expert]: where it has been brought last
@@ -349,8 +370,10 @@ class graph_device final : public device {
   u64 compute_ns_ = 0;    // of a step, all its layers together; 0 = not known
   u64 reads_ = 0;
   u32 n_steps_above_ = 0;  // in a row: that permitted more than the branches may move
+  u32 n_samples_ = 0;      // since the governor was open
   u64 n_steps_ = 0;
   u32 position_ = 0;
+  bool is_in_trial_ = false;  // the last step
 };
 
 }  // namespace
