@@ -173,14 +173,13 @@ class device_mode final : public look_ahead_mode {
 
   void use(u32 width) override { width_ = width; }
 
-  /// What is captured and loaded at first use is no part of any step. The governor begins anew as well.
+  /// What is captured and loaded at first use is no part of any step. What the governor and the race of the width have learned
+  /// they keep: a trial is longer than the steps of one round.
   void restart() override {
     d_.restart();
     tables_ = empty_tables();
     check(pools_->take_over({tables_.data(), tables_.size()}, epoch).code, "taking a pool over");
-    governor_.reset();
-    race_.reset();
-    n_samples_ = 0;
+    pace().race.interrupt();
     std::vector<u32> n_slots;
     for (pool_site const& site : sites_) {
       n_slots.push_back(site.n_slots + site.n_scratch);
@@ -202,7 +201,7 @@ class device_mode final : public look_ahead_mode {
     graph_of(ahead).launch(stream_);
     check(cudaStreamSynchronize(stream_), "a step");
     take_in(ahead);
-    race_.took(static_cast<u64>(us_since(begin) * 1000));
+    pace().race.took(static_cast<u64>(us_since(begin) * 1000));
   }
 
   mode_counts counted() override {
@@ -222,9 +221,12 @@ class device_mode final : public look_ahead_mode {
             last_.hint_bytes, last_.used_bytes, last_.wasted};
   }
   std::string note() override {
-    return width_ == 0 ? std::string()
-                       : "governor " + std::string(gate::name_of(governor_.state())) +
-                             (race_.verdict() == gate::race_verdict::slower ? ", slower in a trial" : "");
+    if (width_ == 0) {
+      return {};
+    }
+    constexpr char const* verdicts[] = {"no trial yet", "faster in its last trial", "slower in its last trial"};
+    return std::string("governor ") + gate::name_of(pace().governor.state()) + ", " +
+           verdicts[static_cast<u32>(pace().race.verdict())];
   }
 
  private:
@@ -312,28 +314,37 @@ class device_mode final : public look_ahead_mode {
     d_.record_end(s);
   }
 
+  /// Who says when to look ahead with hints of one width.
+  struct pacing {
+    gate::governor governor;
+    gate::race race;
+    u32 n_samples = 0;  // steps since the governor was open
+  };
+  pacing& pace() { return paces_[width_]; }
+
   /// Asks the governor for each layer that may have hints, tells the graph how much a batch may move, and asks the race
   /// whether that is faster.
   bool looks_ahead() {
     if (width_ == 0) {
       return false;
     }
+    pacing& p = pace();
     gate::permission may{0, reason::none};
     for (u32 l = 1; l < d_.m.n_layers(); ++l) {
-      may = governor_.ask(phase::decode, slack_bytes_, expert_bytes_);
+      may = p.governor.ask(phase::decode, slack_bytes_, expert_bytes_);
     }
     u64 const n = in_steps(min_of(may.bytes / expert_bytes_, u64{width_}));
-    if (n != 0 && n * expert_bytes_ != hint_bytes_) {
+    bool const is_raced = p.governor.state() == gate::governor_state::open;
+    is_in_trial_ = is_raced && p.race.is_trying();
+    // a governor that is not open wants samples, for long where few hints are judged, and looking ahead is not free
+    p.n_samples = is_raced ? 0 : p.n_samples + (n != 0 ? 1 : 0);
+    bool const ahead = is_raced ? p.race.ask(n != 0) : n != 0 && (p.n_samples <= 8 || p.n_samples % 8 == 0);
+    if (ahead && n * expert_bytes_ != hint_bytes_) {
       hint_bytes_ = n * expert_bytes_;
       *now_.data() = {epoch, phase::decode, 0, step_context::no_token, hint_bytes_};
       check(pools_->set(stream_, now_.data()).code, "telling the graphs");
     }
-    bool const is_raced = governor_.state() == gate::governor_state::open;
-    is_in_trial_ = is_raced && race_.is_trying();
-    // a governor that is not open wants samples, for long where few hints are judged, and looking ahead is not free
-    n_samples_ = is_raced ? 0 : n_samples_ + 1;
-    bool const takes_sample = n_samples_ <= 8 || n_samples_ % 8 == 0;
-    return is_raced ? race_.ask(n != 0) : n != 0 && takes_sample;
+    return ahead;
   }
 
   /// Experts that a batch may move, in powers of two below the width: down at once, up only after several steps in a row
@@ -355,7 +366,7 @@ class device_mode final : public look_ahead_mode {
   void take_in(bool ahead) {
     told const now = *told_.data();
     if (width_ != 0) {
-      governor_.issued(now.hint_bytes - last_.hint_bytes);
+      pace().governor.issued(now.hint_bytes - last_.hint_bytes);
       for (u32 l = 0; l < d_.m.n_layers(); ++l) {
         judge(l, ahead);
       }
@@ -395,9 +406,10 @@ class device_mode final : public look_ahead_mode {
     }
     gate::verdict const planned = ledger_.plan(l, l, step, experts_, how_, slots_, loads);
     u32 const wasted = displaced.wasted + planned.wasted;
-    // in a trial every second step has no hints, and misses what they evicted: no way to judge them
-    if ((planned.used | wasted | planned.regretted) != 0 && !is_in_trial_) {
-      governor_.judge(planned.used, wasted, planned.regretted);
+    // in a trial half of the steps have no hints, and miss what these have evicted: no regret of theirs
+    u32 const regretted = is_in_trial_ ? 0 : planned.regretted;
+    if ((planned.used | wasted | regretted) != 0) {
+      pace().governor.judge(planned.used, wasted, regretted);
     }
   }
 
@@ -415,9 +427,8 @@ class device_mode final : public look_ahead_mode {
   cuda::mapped_memory<told_orders> orders_;       // by layer
   cuda::mapped_memory<cuda::launch_state> now_;   // what the graphs were told last
   std::map<std::pair<u32, bool>, graph> graphs_;  // by width and whether it looks ahead
-  gate::governor governor_;
+  std::map<u32, pacing> paces_;  // by width
   gate::hint_ledger ledger_;
-  gate::race race_;
   std::vector<u32> slot_of_;  // [layer][expert]: where it has been brought last
   std::vector<u32> experts_;
   std::vector<access_kind> how_;
@@ -428,7 +439,6 @@ class device_mode final : public look_ahead_mode {
   u32 n_steps_above_ = 0;  // in a row: that permitted more than the branches may move
   u32 since_restart_ = 0;  // steps
   u64 n_steps_ = 0;        // of all arms
-  u32 n_samples_ = 0;         // steps since the governor was open
   bool is_in_trial_ = false;  // the last step
 };
 

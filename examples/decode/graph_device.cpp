@@ -23,8 +23,6 @@ using namespace warmset;
 
 namespace {
 
-/// The counters as words, all of which count up.
-
 device_options checked(device_options const& options) {
   if (options.retention != nullptr) {
     throw config_error("a retention head needs the CPU: no graph computes its keys");
@@ -136,8 +134,9 @@ class graph_device final : public device {
     bool const wanted = n != 0 && n_targets != 0 && (!in_vain.raised || health_.report().probe_due);
     bool const is_raced = options_.governed && governor_.state() == gate::governor_state::open;
     is_in_trial_ = is_raced && race_.is_trying();
+    n_samples_ = is_raced || !options_.governed ? 0 : n_samples_;
     bool const ahead = is_raced ? race_.ask(wanted) : wanted && takes_sample();
-    if (wanted && !ahead && !race_.is_trying()) {  // it was slower
+    if (is_raced && wanted && !ahead && !race_.is_trying()) {  // it was slower
       why_ = reason::not_paying;
     }
     counts_.produced += ahead ? n_targets : 0;
@@ -152,8 +151,7 @@ class graph_device final : public device {
   /// Whether a step that is no matter of the race looks ahead. A governor that is not open wants samples: where few hints are
   /// judged it wants them for long, and looking ahead is not free.
   bool takes_sample() noexcept {
-    bool const is_free = !options_.governed || governor_.state() == gate::governor_state::open;
-    n_samples_ = is_free ? 0 : n_samples_ + 1;
+    n_samples_ += options_.governed ? 1 : 0;
     return n_samples_ <= samples_in_a_row || n_samples_ % steps_of_a_sample == 0;
   }
 
@@ -276,9 +274,10 @@ class graph_device final : public device {
     counts_.judged.used += v.used;
     counts_.judged.wasted += v.wasted;
     counts_.judged.regretted += v.regretted;
-    // in a trial every second step has no hints, and misses what they evicted: no way to judge them
-    if ((v.used | v.wasted | v.regretted) != 0 && !is_in_trial_) {
-      governor_.judge(v.used, v.wasted, v.regretted);
+    // in a trial half of the steps have no hints, and miss what these have evicted: no regret of theirs
+    u32 const regretted = is_in_trial_ ? 0 : v.regretted;
+    if ((v.used | v.wasted | regretted) != 0) {
+      governor_.judge(v.used, v.wasted, regretted);
     }
   }
 

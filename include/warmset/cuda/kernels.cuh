@@ -156,8 +156,7 @@ __device__ u32 bring_near(table_reader<Policy> const& t, u32 row) {
 inline namespace WARMSET_CUDA_TAG {
 WARMSET_HIDE_KERNELS
 
-/// Decides the next step of one row of a pool and answers its ids. One warp. Source of the scheme: section 8 of this
-/// project's design, "device-directed".
+/// Decides the next step of one row of a pool and answers its ids. One warp. See docs/device.md.
 template <class Policy, class Id>
 __global__ void __launch_bounds__(32) plan_kernel(__grid_constant__ pool_view<Policy> const v, u32 row,
                                                   launch_state const* now, Id const* ids, u32 n_ids, i32* slots,

@@ -9,11 +9,11 @@ namespace gate {
 
 /// The numbers of a race.
 struct race_numbers {
-  u32 lap_steps = 6;             ///< steps that one way is taken in a trial before the other one is
-  u32 settling_steps = 2;        ///< the first ones of a lap, which are not timed; fewer than lap_steps
+  u32 lap_steps = 12;            ///< steps that one way is taken in a trial before the other one is
+  u32 settling_steps = 4;        ///< the first ones of a lap, which are not timed; fewer than lap_steps, and 32 less at most
   u32 least_pairs = 4;           ///< at least 2; before them nothing is clear
   u32 most_pairs = 10;           ///< at least least_pairs, at most 256; a trial ends after them
-  u32 rest_steps = 512;          ///< steps between two trials
+  u32 rest_steps = 1'024;        ///< steps between two trials
   u32 most_rest_steps = 16'384;  ///< at least rest_steps; every trial that the way with loses doubles the rest, up to here
 };
 
@@ -25,18 +25,20 @@ enum class race_verdict : u8 { none, faster, slower };
 ///
 /// In a trial the ways take turns, lap by lap, beginning and ending with the one without. A lap with is compared with the
 /// mean of its neighbours without, so that what drifts (a pool that fills, a context that grows) moves both alike; the first
-/// steps of a lap are not timed, since what the other way has left in the pools is paid for there. A trial ends as soon as
-/// the mean of these differences is four of its standard errors away from 0, or after the most pairs, and the sign decides. Until
-/// the next trial the way with is taken, unless it was slower. Steps at which nobody wants the way with do not count.
+/// steps of a lap are not timed, since what the other way has left in the pools is paid for there, and neither is the slowest
+/// quarter of the others, which something else may have disturbed. A trial ends as soon as the mean of these differences is
+/// four of its standard errors away from 0, or after the most pairs, and the sign decides. Until the next trial the way with is
+/// taken, unless it was slower. Steps at which nobody wants the way with do not count.
 ///
-/// Integers only; allocates nothing; no function but the constructor throws. One owner thread. O(1).
+/// Integers only; allocates nothing; no function but the constructor throws. One owner thread. O(1), and O(steps of a lap)
+/// in a trial.
 class race {
  public:
   /// Throws config_error where numbers are not as said above.
   explicit constexpr race(race_numbers const& numbers = {}) : numbers_(numbers), rest_(numbers.rest_steps) {
-    if (numbers.lap_steps > 1024 || numbers.settling_steps >= numbers.lap_steps) {
+    if (numbers.settling_steps >= numbers.lap_steps || numbers.lap_steps - numbers.settling_steps > most_timed) {
       throw config_error("race: laps of ", numbers.lap_steps, " steps, of which ", numbers.settling_steps,
-                         " are not timed; at most 1024, and one that is timed, are possible");
+                         " are not timed; 1 to 32 that are timed are possible");
     }
     if (numbers.least_pairs < 2 || numbers.most_pairs < numbers.least_pairs || numbers.most_pairs > 256) {
       throw config_error("race: ", numbers.least_pairs, " to ", numbers.most_pairs, " pairs; 2 to 256, in order, are possible");
@@ -66,16 +68,17 @@ class race {
       return;
     }
     if (n_steps_ >= numbers_.settling_steps) {
-      lap_ns_ += min_of(ns, longest);
+      time(min_of(ns, longest));
     }
-    if (++n_steps_ < numbers_.lap_steps) {
-      return;
+    if (++n_steps_ == numbers_.lap_steps) {
+      end_lap();
+      n_steps_ = 0;
+      ++n_laps_;
     }
-    end_lap(lap_ns_);
-    n_steps_ = 0;
-    lap_ns_ = 0;
-    ++n_laps_;
   }
+
+  /// The steps to come have little to do with those before, such as those of an emptied pool: begins the lap again.
+  constexpr void interrupt() noexcept { n_steps_ = 0; }
 
   /// Forgets all but its numbers.
   constexpr void reset() noexcept { *this = race(numbers_); }
@@ -85,18 +88,29 @@ class race {
   constexpr u32 trials() const noexcept { return trials_; }
 
  private:
-  static constexpr u64 parts = 4096;  // of a lap: the unit of differences
+  static constexpr u32 most_timed = 32;
   static constexpr u64 longest = u64{1} << 40;  // of a step, 18 minutes
+  static constexpr u64 parts = 4096;     // of a lap: the unit of differences
+  static constexpr u64 most_parts = 1024;  // what a lap can say
 
   constexpr void begin() noexcept {
     is_trying_ = true;
     n_steps_ = n_laps_ = n_pairs_ = 0;
-    lap_ns_ = 0;
     sum_ = squares_ = 0;
   }
-  constexpr void end_lap(u64 ns) noexcept {
-    if (n_laps_ == 0) {
-      unit_ = max_of(ns / parts, u64{1});
+  /// Keeps the lap's times in order.
+  constexpr void time(u64 ns) noexcept {
+    u32 i = n_steps_ - numbers_.settling_steps;
+    for (; i != 0 && times_[i - 1] > ns; --i) {
+      times_[i] = times_[i - 1];
+    }
+    times_[i] = ns;
+  }
+  constexpr void end_lap() noexcept {
+    u32 const n = numbers_.lap_steps - numbers_.settling_steps;
+    u64 ns = 0;
+    for (u32 i = 0; i < n - n / 4; ++i) {
+      ns += times_[i];
     }
     if (n_laps_ % 2 == 1) {
       with_ = ns;
@@ -110,7 +124,7 @@ class race {
   }
   constexpr void add(u64 with, u64 without) noexcept {
     bool const is_slower = with > without;
-    u64 const by = min_of((is_slower ? with - without : without - with) / unit_, parts);
+    u64 const by = min_of((is_slower ? with - without : without - with) * parts / max_of(without, u64{1}), most_parts);
     i64 const d = is_slower ? static_cast<i64>(by) : -static_cast<i64>(by);
     sum_ += d;
     squares_ += d * d;
@@ -131,9 +145,8 @@ class race {
   }
 
   race_numbers numbers_;
-  u64 unit_ = 1;  // nanoseconds
-  u64 lap_ns_ = 0;
-  u64 with_ = 0;  // of the last lap with
+  u64 times_[most_timed] = {};  // of the lap, ascending
+  u64 with_ = 0;                // of the last lap with
   u64 without_ = 0;
   i64 sum_ = 0;  // of a trial's differences, positive where with was slower
   i64 squares_ = 0;

@@ -39,6 +39,7 @@ namespace warmset::inline v0 {
 /// | `on_replace(slots, s)` | optional, else `on_remove`: the slot's expert is going, and `on_touch(slots, s)` of the demand that takes the slot follows before any other question |
 /// | `on_touches(slots, n, slot_of)` | optional: what `on_touch(slots, slot_of(i))` for i = 0 … n-1 does, of n > 0 different slots; asks `slot_of` for each once, in this order |
 /// | `consistent(slots, n, listed)` | optional: whether the state fits the slots that were touched since their install |
+/// | `is_by_key` | optional, true: `lower_to` alone orders the candidates, so that lanes may take several victims in one pass |
 /// | `asks_again` | whether speculation goes on to the next candidate when the guard refuses one |
 /// | `host_only` | whether `next` needs one lane |
 /// | `name` | as reports and the command line spell it |
