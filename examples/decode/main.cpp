@@ -446,9 +446,9 @@ int main_of(int argc, char** argv) {
       "so often (a GPU has no virtual clock: 30)");
   std::string names;
   for (std::string const& name : predictor_names()) {
-    names += name + ", ";
+    names += (names.empty() ? "" : ", ") + name;
   }
-  app.footer("Predictors: " + names + "none");
+  app.footer("Predictors: " + names);
   try {
     app.parse(argc, argv);
   } catch (CLI::Success const& e) {
