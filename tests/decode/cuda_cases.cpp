@@ -209,7 +209,8 @@ TEST_CASE("a GPU decides what its host twin decides, with hints and with copies 
 TEST_CASE("a GPU's counters, health and governor are those of a device", "[short]") {
   require_gpu();
   loaded const m(small_model_file());
-  u32 const steps = std::min(n_steps(), 192u);
+  // no trial of the race is over by then: whether look-ahead pays is the machine's affair
+  u32 const steps = std::min(n_steps(), 96u);
   auto const on = make_device(m.model, on_gpu(8, 4));
   (void)generate(*on, m.words, request_for(m, steps));
   device_report const r = on->report();
@@ -232,11 +233,11 @@ TEST_CASE("a GPU's counters, health and governor are those of a device", "[short
   CHECK(inert->report().health.state == health_state::inert);
   CHECK(inert->report().produced == 0);
 
-  if (steps >= 192) {
+  if (n_steps() >= 192) {
     device_options hurts = on_gpu(8, 8);
     hurts.predictor = "adversarial";
     auto const stopped = make_device(m.model, hurts);
-    (void)generate(*stopped, m.words, request_for(m, steps));
+    (void)generate(*stopped, m.words, request_for(m, 192));
     CHECK(stopped->report().governor_stops != 0);
     CHECK(stopped->report().produced * 4 < stopped->report().possible);
   }
