@@ -44,10 +44,10 @@ inline std::vector<std::array<u64, n_phases>> count_token_rows(recording const& 
 namespace detail {
 
 /// Follows each install to its end, without asking the cache for evictions: an expert that is loaded again, or that
-/// is not resident at the end, has been evicted.
+/// is not resident at the end, has been evicted. Nothing of a step branches on what nobody can foretell.
 class install_lives {
  public:
-  install_lives(geometry const& g, replay_report& report) : report_(report) {
+  install_lives(geometry const& g, replay_report& report) : report_(report), ended_(g.layers().size()) {
     u32 keys = 0;
     for (layer_geometry const& layer : g.layers()) {
       first_key_.push_back(keys);
@@ -56,12 +56,18 @@ class install_lives {
     life_.assign(keys, used);
   }
 
-  void use(u32 row, u32 expert) noexcept { life_[first_key_[row] + expert] = used; }
-
-  void install(u32 row, u32 expert, phase p) noexcept {
-    u8& life = life_[first_key_[row] + expert];
-    count_waste(row, life);
-    life = static_cast<u8>(p);
+  /// The distinct experts of a step and how they were served.
+  void step(u32 row, std::span<u32 const> experts, std::span<access_kind const> how, phase p) noexcept {
+    u8* const lives = life_.data() + first_key_[row];
+    std::array<u64, used + 1>& ended = ended_[row];
+    for (std::size_t i = 0; i < experts.size(); ++i) {
+      u8& life = lives[experts[i]];
+      bool const is_install = how[i] == access_kind::load;
+      bool const stays = how[i] == access_kind::declined || how[i] == access_kind::overflow_miss;
+      ended[life] += is_install ? 1 : 0;
+      u8 const next = is_install ? static_cast<u8>(p) : used;
+      life = stays ? life : next;
+    }
   }
 
   template <class IsResident>
@@ -71,8 +77,11 @@ class install_lives {
       for (u32 expert = 0; expert < layer.n_experts; ++expert) {
         u8 const life = life_[first_key_[row] + expert];
         if (life != used && !is_resident(expert_key{layer.layer, expert_id{expert}})) {
-          count_waste(row, life);
+          ++ended_[row][life];
         }
+      }
+      for (u32 p = 0; p < n_phases; ++p) {
+        report_.by_layer[row][p].wasted += ended_[row][p];
       }
     }
   }
@@ -81,13 +90,8 @@ class install_lives {
   /// A life is the phase of an install that has not been used since, or this.
   static constexpr u8 used = n_phases;
 
-  void count_waste(u32 row, u8 life) noexcept {
-    if (life != used) {
-      ++report_.by_layer[row][life].wasted;
-    }
-  }
-
   replay_report& report_;
+  std::vector<std::array<u64, used + 1>> ended_;  // by layer row and life; the last one is of no interest
   std::vector<u32> first_key_;
   std::vector<u8> life_;
 };
@@ -144,18 +148,7 @@ replay_report replay(recording const& r, selection const& which, Cache& cache,
   };
   for_each_event(r, which, [&](event const& e) {
     auto const decision = decide(e);
-    for (std::size_t i = 0; i < decision.experts.size(); ++i) {
-      switch (decision.how[i]) {
-      case access_kind::load:
-        lives.install(e.row, decision.experts[i], e.phase);
-        break;
-      case access_kind::declined:
-      case access_kind::overflow_miss:
-        break;
-      default:
-        lives.use(e.row, decision.experts[i]);
-      }
-    }
+    lives.step(e.row, decision.experts, decision.how, e.phase);
     on_step(e, decision);
   });
   if constexpr (requires { cache.settle(); }) {
