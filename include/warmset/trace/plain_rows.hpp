@@ -16,7 +16,7 @@ namespace detail {
 // and saying so is what loading costs beyond copying: hence eight ids at a time, in vectors that compilers turn into the
 // registers of any machine.
 
-#if defined(__has_builtin)
+#if defined(__has_builtin) && !defined(__CUDACC__)  // nvcc's front end converts no vectors
 #if __has_builtin(__builtin_shufflevector)
 #define WARMSET_TRACE_LANES 1
 #endif
