@@ -11,9 +11,8 @@
 
 #include <warmset/cuda.cuh>
 #include <warmset/cuda/mapped_memory.hpp>
-#include <warmset/gate/governor.hpp>
 #include <warmset/gate/hint_ledger.hpp>
-#include <warmset/gate/race.hpp>
+#include <warmset/gate/pacing.hpp>
 #include <warmset/table/bundles.hpp>
 
 #include "decode_common.hpp"
@@ -98,7 +97,7 @@ __global__ void orders_kernel(queues<MaxExperts> const* of, told_orders* out) {
 /// a step without misses does not hide.
 constexpr double branch_us = 12;
 
-/// What the link carries while a layer computes, less what its branch plans.
+/// What the link carries while a layer computes, less what its branch costs.
 u64 slack_of(double layer_us, double link_bytes_per_us) {
   return static_cast<u64>(std::max(0.0, layer_us - branch_us) * link_bytes_per_us);
 }
@@ -179,7 +178,7 @@ class device_mode final : public look_ahead_mode {
     d_.restart();
     tables_ = empty_tables();
     check(pools_->take_over({tables_.data(), tables_.size()}, epoch).code, "taking a pool over");
-    pace().race.interrupt();
+    pace().interrupt();
     std::vector<u32> n_slots;
     for (pool_site const& site : sites_) {
       n_slots.push_back(site.n_slots + site.n_scratch);
@@ -201,7 +200,7 @@ class device_mode final : public look_ahead_mode {
     graph_of(ahead).launch(stream_);
     check(cudaStreamSynchronize(stream_), "a step");
     take_in(ahead);
-    pace().race.took(static_cast<u64>(us_since(begin) * 1000));
+    pace().took(static_cast<u64>(us_since(begin) * 1000));
   }
 
   mode_counts counted() override {
@@ -225,8 +224,8 @@ class device_mode final : public look_ahead_mode {
       return {};
     }
     constexpr char const* verdicts[] = {"no trial yet", "faster in its last trial", "slower in its last trial"};
-    return std::string("governor ") + gate::name_of(pace().governor.state()) + ", " +
-           verdicts[static_cast<u32>(pace().race.verdict())];
+    return std::string("governor ") + gate::name_of(pace().bytes().state()) + ", " +
+           verdicts[static_cast<u32>(pace().clock().verdict())];
   }
 
  private:
@@ -315,30 +314,21 @@ class device_mode final : public look_ahead_mode {
   }
 
   /// Who says when to look ahead with hints of one width.
-  struct pacing {
-    gate::governor governor;
-    gate::race race;
-    u32 n_samples = 0;  // steps since the governor was open
-  };
-  pacing& pace() { return paces_[width_]; }
+  gate::pacing& pace() { return paces_[width_]; }
 
-  /// Asks the governor for each layer that may have hints, tells the graph how much a batch may move, and asks the race
-  /// whether that is faster.
+  /// Asks the governor for each layer that may have hints, whether looking ahead pays, and tells the graph how much a batch may
+  /// move.
   bool looks_ahead() {
     if (width_ == 0) {
       return false;
     }
-    pacing& p = pace();
+    gate::pacing& p = pace();
     gate::permission may{0, reason::none};
     for (u32 l = 1; l < d_.m.n_layers(); ++l) {
-      may = p.governor.ask(phase::decode, slack_bytes_, expert_bytes_);
+      may = p.bytes().ask(phase::decode, slack_bytes_, expert_bytes_);
     }
     u64 const n = in_steps(min_of(may.bytes / expert_bytes_, u64{width_}));
-    bool const is_raced = p.governor.state() == gate::governor_state::open;
-    is_in_trial_ = is_raced && p.race.is_trying();
-    // a governor that is not open wants samples, for long where few hints are judged, and looking ahead is not free
-    p.n_samples = is_raced ? 0 : p.n_samples + (n != 0 ? 1 : 0);
-    bool const ahead = is_raced ? p.race.ask(n != 0) : n != 0 && (p.n_samples <= 8 || p.n_samples % 8 == 0);
+    bool const ahead = p.ask(n != 0);
     if (ahead && n * expert_bytes_ != hint_bytes_) {
       hint_bytes_ = n * expert_bytes_;
       *now_.data() = {epoch, phase::decode, 0, step_context::no_token, hint_bytes_};
@@ -366,7 +356,7 @@ class device_mode final : public look_ahead_mode {
   void take_in(bool ahead) {
     told const now = *told_.data();
     if (width_ != 0) {
-      pace().governor.issued(now.hint_bytes - last_.hint_bytes);
+      pace().bytes().issued(now.hint_bytes - last_.hint_bytes);
       for (u32 l = 0; l < d_.m.n_layers(); ++l) {
         judge(l, ahead);
       }
@@ -406,11 +396,7 @@ class device_mode final : public look_ahead_mode {
     }
     gate::verdict const planned = ledger_.plan(l, l, step, experts_, how_, slots_, loads);
     u32 const wasted = displaced.wasted + planned.wasted;
-    // in a trial half of the steps have no hints, and miss what these have evicted: no regret of theirs
-    u32 const regretted = is_in_trial_ ? 0 : planned.regretted;
-    if ((planned.used | wasted | regretted) != 0) {
-      pace().governor.judge(planned.used, wasted, regretted);
-    }
+    pace().judge(planned.used, wasted, planned.regretted);
   }
 
   decoder& d_;
@@ -427,7 +413,7 @@ class device_mode final : public look_ahead_mode {
   cuda::mapped_memory<told_orders> orders_;       // by layer
   cuda::mapped_memory<cuda::launch_state> now_;   // what the graphs were told last
   std::map<std::pair<u32, bool>, graph> graphs_;  // by width and whether it looks ahead
-  std::map<u32, pacing> paces_;  // by width
+  std::map<u32, gate::pacing> paces_;  // by width
   gate::hint_ledger ledger_;
   std::vector<u32> slot_of_;  // [layer][expert]: where it has been brought last
   std::vector<u32> experts_;
@@ -439,7 +425,6 @@ class device_mode final : public look_ahead_mode {
   u32 n_steps_above_ = 0;  // in a row: that permitted more than the branches may move
   u32 since_restart_ = 0;  // steps
   u64 n_steps_ = 0;        // of all arms
-  bool is_in_trial_ = false;  // the last step
 };
 
 template <class Score>

@@ -8,9 +8,8 @@
 #include <vector>
 
 #include <warmset/core/outcome_words.hpp>
-#include <warmset/gate/governor.hpp>
 #include <warmset/gate/hint_ledger.hpp>
-#include <warmset/gate/race.hpp>
+#include <warmset/gate/pacing.hpp>
 #include <warmset/observe/health.hpp>
 #include <warmset/observe/snapshot.hpp>
 
@@ -86,8 +85,8 @@ class graph_device final : public device {
     r.counters = snapshot(model_);
     (void)r.counters.take(counted_);
     r.health = health_.report();
-    r.governor = governor_.state();
-    r.governor_stops = governor_.stops();
+    r.governor = pacing_.bytes().state();
+    r.governor_stops = pacing_.bytes().stops();
     total_counters const sum = r.counters.sum();
     r.hints = sum.hints_offered.value -
               sum.hints_dropped[static_cast<u32>(reason::sentinel)].value;  // padding
@@ -102,7 +101,7 @@ class graph_device final : public device {
     *engine_->page().now = {token, position_};
     bool const ahead = looks_ahead(p);
     u64 const step_ns = engine_->run(ahead);
-    race_.took(step_ns);
+    pacing_.took(step_ns);
     count(p, ahead);
     if (!ahead) {
       time_compute(step_ns);
@@ -118,8 +117,7 @@ class graph_device final : public device {
 
   // ---- before a step
 
-  /// Whether the next step looks ahead. Asks the governor, which counts bytes, and the race, which has a clock; and tells the
-  /// graph how much it may move.
+  /// Whether the next step looks ahead. Asks whether that pays, and tells the graph how much it may move.
   bool looks_ahead(phase p) {
     u32 const n_targets = a_.layers - 1;  // layer 0 has no layer before it in its step
     gate::permission may{0, reason::none};
@@ -132,11 +130,8 @@ class graph_device final : public device {
     u64 const n = in_steps(std::min(may.bytes / expert_bytes_, most), most);
     condition_report const& in_vain = health_.report()[health_condition::nothing_issued];
     bool const wanted = n != 0 && n_targets != 0 && (!in_vain.raised || health_.report().probe_due);
-    bool const is_raced = options_.governed && governor_.state() == gate::governor_state::open;
-    is_in_trial_ = is_raced && race_.is_trying();
-    n_samples_ = is_raced || !options_.governed ? 0 : n_samples_;
-    bool const ahead = is_raced ? race_.ask(wanted) : wanted && takes_sample();
-    if (is_raced && wanted && !ahead && !race_.is_trying()) {  // it was slower
+    bool const ahead = options_.governed ? pacing_.ask(wanted) : wanted;
+    if (options_.governed && wanted && !ahead && pacing_.is_lost()) {
       why_ = reason::not_paying;
     }
     counts_.produced += ahead ? n_targets : 0;
@@ -148,13 +143,6 @@ class graph_device final : public device {
     return ahead;
   }
 
-  /// Whether a step that is no matter of the race looks ahead. A governor that is not open wants samples: where few hints are
-  /// judged it wants them for long, and looking ahead is not free.
-  bool takes_sample() noexcept {
-    n_samples_ += options_.governed ? 1 : 0;
-    return n_samples_ <= samples_in_a_row || n_samples_ % steps_of_a_sample == 0;
-  }
-
   gate::permission permitted(phase p, u32 n_targets) {
     if (options_.hint_bytes < expert_bytes_) {
       return {0, reason::governed};
@@ -164,7 +152,7 @@ class graph_device final : public device {
     }
     gate::permission may{u64_max, reason::none};
     for (u32 i = 0; options_.governed && i < n_targets; ++i) {
-      may = governor_.ask(p, slack_bytes(), expert_bytes_);
+      may = pacing_.bytes().ask(p, slack_bytes(), expert_bytes_);
     }
     return may;
   }
@@ -218,11 +206,11 @@ class graph_device final : public device {
       counted_.close(l, p);
       last_[l] = told.counters[l];
       reads_ += distinct_ids(l);
-      governor_.issued(since.issued[static_cast<u32>(intent::speculative)] * expert_bytes_);
+      pacing_.bytes().issued(since.issued[static_cast<u32>(intent::speculative)] * expert_bytes_);
       judge(l, ahead);
       demand_bytes_ += since.issued[static_cast<u32>(intent::demand)] * expert_bytes_;
     }
-    bool const is_stopped = governor_.is_stopped() || options_.hint_bytes < expert_bytes_;
+    bool const is_stopped = pacing_.bytes().is_stopped() || options_.hint_bytes < expert_bytes_;
     for (group_health& g : groups_) {
       g = {shape_.width != 0 ? why_ : reason::none, n_steps_, 0, reason::none, is_stopped};
     }
@@ -274,11 +262,7 @@ class graph_device final : public device {
     counts_.judged.used += v.used;
     counts_.judged.wasted += v.wasted;
     counts_.judged.regretted += v.regretted;
-    // in a trial half of the steps have no hints, and miss what these have evicted: no regret of theirs
-    u32 const regretted = is_in_trial_ ? 0 : v.regretted;
-    if ((v.used | v.wasted | regretted) != 0) {
-      governor_.judge(v.used, v.wasted, regretted);
-    }
+    pacing_.judge(v.used, v.wasted, v.regretted);
   }
 
   /// Shows the instruments what the step told.
@@ -337,8 +321,6 @@ class graph_device final : public device {
   }
 
   static constexpr u32 steps_before_more = 8;
-  static constexpr u32 samples_in_a_row = 8;
-  static constexpr u32 steps_of_a_sample = 8;  // after those
 
   architecture const a_;
   device_options options_;
@@ -349,9 +331,8 @@ class graph_device final : public device {
   std::unique_ptr<any_predictor> predictor_;  // where the hints are the host's
   observe::counting counted_;
   std::vector<outcome> last_;  // by layer: the counters as they were told last
-  gate::governor governor_;
+  gate::pacing pacing_;  // of the graph with branches against the one without
   gate::hint_ledger ledger_;
-  gate::race race_;  // of the graph with branches against the one without
   health_monitor health_;
   std::vector<group_health> groups_;
   std::vector<u32> slot_of_;      // [layer][expert]: where it has been brought last
@@ -369,10 +350,8 @@ class graph_device final : public device {
   u64 compute_ns_ = 0;    // of a step, all its layers together; 0 = not known
   u64 reads_ = 0;
   u32 n_steps_above_ = 0;  // in a row: that permitted more than the branches may move
-  u32 n_samples_ = 0;      // since the governor was open
   u64 n_steps_ = 0;
   u32 position_ = 0;
-  bool is_in_trial_ = false;  // the last step
 };
 
 }  // namespace

@@ -186,7 +186,9 @@ __global__ void __launch_bounds__(32) plan_kernel(__grid_constant__ pool_view<Po
     return;
   }
   table_writer<Policy> const t = bring_near();
-  detail::clear(lanes, workspace);
+  if constexpr (!contextual_score<typename Policy::score>) {
+    detail::clear(lanes, workspace);
+  }
   step_on_device<Policy>(lanes, v, in, ids, n_ids, slots, workspace, plan, t);
 }
 
