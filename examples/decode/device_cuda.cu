@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -54,6 +55,19 @@ struct gpu {
 /// The experts of a model in mapped pinned memory.
 class pinned_experts final : public cuda::mapped_source {
  public:
+  /// One copy for all devices of a model: what is compared reads the same pages. One thread.
+  static std::shared_ptr<pinned_experts const> of(model const& m) {
+    static std::weak_ptr<pinned_experts const> last;
+    static model const* last_model = nullptr;
+    auto found = last_model == &m ? last.lock() : nullptr;
+    if (found == nullptr) {
+      found = std::make_shared<pinned_experts const>(m);
+      last = found;
+      last_model = &m;
+    }
+    return found;
+  }
+
   explicit pinned_experts(model const& m) {
     arena measure;
     (void)place(m, measure);
@@ -145,8 +159,8 @@ adaptor adaptor_of(device_options const& o, unsigned long long* free_at) {
 class cuda_engine final : public step_engine {
  public:
   cuda_engine(model const& m, device_options const& options, step_shape const& shape)
-      : a_(m.numbers), shape_(shape), experts_(m), link_free_at_(1), held_(m, options),
-        pools_(held_.geometry, held_.sites, {held_.tables.data(), held_.tables.size()}, experts_,
+      : a_(m.numbers), shape_(shape), experts_(pinned_experts::of(m)), link_free_at_(1), held_(m, options),
+        pools_(held_.geometry, held_.sites, {held_.tables.data(), held_.tables.size()}, *experts_,
                {}, adaptor_of(options, link_free_at_.data())),
         logits_(a_.vocabulary), now_(1),
         link_bytes_per_us_(options.link_bytes_per_us != 0 ? options.link_bytes_per_us
@@ -233,12 +247,12 @@ class cuda_engine final : public step_engine {
 
   /// What the link brings by itself, by the fastest of a few copies; at least 1.
   u64 measured_link() const {
-    u64 const bytes = std::min(experts_.size(), u64{32} << 20);
+    u64 const bytes = std::min(experts_->size(), u64{32} << 20);
     cuda::device_memory<unsigned char> room(static_cast<std::size_t>(bytes));
     u64 best = u64_max;
     for (int i = 0; i < 4; ++i) {
       auto const begin = std::chrono::steady_clock::now();
-      check(cudaMemcpy(room.data(), experts_.data(), bytes, cudaMemcpyHostToDevice),
+      check(cudaMemcpy(room.data(), experts_->data(), bytes, cudaMemcpyHostToDevice),
             "measuring the link");
       check(cudaDeviceSynchronize(), "measuring the link");
       best = std::min(best, ns_since(begin));
@@ -327,7 +341,7 @@ class cuda_engine final : public step_engine {
   gpu needed_;  // first: nothing else is tried without one
   architecture a_;
   step_shape shape_;
-  pinned_experts experts_;
+  std::shared_ptr<pinned_experts const> experts_;
   cuda::device_memory<unsigned long long> link_free_at_;
   step_pools held_;
   pools pools_;

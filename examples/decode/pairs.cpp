@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <memory>
+#include <numeric>
+#include <random>
 #include <stdexcept>
 #include <vector>
 
@@ -103,9 +105,13 @@ pairs_report measure_pairs(model const& m, tokenizer const& words, table_request
       for (u32 width : widths) {
         add(width, false);
       }
+      std::vector<std::size_t> order(all.size());
+      std::iota(order.begin(), order.end(), std::size_t{0});
+      std::mt19937 dice(1);
       for (u32 round = 0; round < n_rounds; ++round) {
-        for (std::size_t i = 0; i < all.size(); ++i) {
-          contender& c = all[(i + round) % all.size()];  // another one is the first in each round
+        std::shuffle(order.begin(), order.end(), dice);  // else each would always follow the same one
+        for (std::size_t const i : order) {
+          contender& c = all[i];
           generation const made = generate(*c.on, words, request.run);
           compare_hash(made.logits_hash, slots, c.width);
           c.us_per_token.push_back(made.decode_seconds * 1e6 /

@@ -90,8 +90,10 @@ struct pair_of_tables {
 
 /// Random steps with everything between them that makes a pool less plain.
 template <class Policy>
-void play(u32 n_experts, u32 n_slots) {
-  pair_of_tables<Policy> both(sized(n_experts, n_slots));
+void play(u32 n_experts, u32 n_slots, u32 speculative_slots) {
+  kit::table_config sizes = sized(n_experts, n_slots);
+  sizes.numbers.speculative_slots = speculates<Policy> ? min_of(speculative_slots, n_slots - (keeps_reserve<Policy> ? 1 : 0)) : 0;
+  pair_of_tables<Policy> both(sizes);
   for (auto* each : {&both.quickly, &both.planned}) {  // clocks that will be rebased
     auto const& t = each->made.view();
     t.header().tick = t.header().model_tick = t.layer(0).tick = (u32{1} << detail::rebase_bits) - 2000;
@@ -101,6 +103,8 @@ void play(u32 n_experts, u32 n_slots) {
   u32 quick_hits = 0;
   u32 quick_misses = 0;
   u32 others = 0;
+  u64 first_uses = 0;      // in quick steps alone, as are these
+  u64 evicted_unused = 0;
   bool pinned = false;
   for (u32 i = 0; i < 3000; ++i) {
     std::vector<i32> ids(1 + random.below(min_of(n_slots, 6u)));
@@ -108,12 +112,20 @@ void play(u32 n_experts, u32 n_slots) {
       id = static_cast<i32>(random.below(1 + random.below(n_experts))) - (random.below(60) == 0 ? 1 : 0);
     }
     u32 n_loads = 0;
+    outcome const counted = both.quickly.sum;
     bool const done = both.step(ids, random.below(3) == 0 ? quick::hits : quick::hits_and_misses, n_loads);
     quick_hits += done && n_loads == 0 ? 1 : 0;
     quick_misses += n_loads != 0 ? 1 : 0;
     others += done ? 0 : 1;
+    first_uses += done ? both.quickly.sum[access_kind::first_use] - counted[access_kind::first_use] : 0;
+    evicted_unused += done ? both.quickly.sum.evicted_unused - counted.evicted_unused : 0;
     u32 const fate = random.below(40);
-    [[maybe_unused]] u32 const expert = random.below(n_experts);
+    bool const hints = random.below(2) == 0;
+    u32 const ahead = 1 + random.below(3);
+    std::vector<i32> hinted(1 + random.below(4));
+    for (i32& id : hinted) {
+      id = static_cast<i32>(random.below(1 + random.below(n_experts)));
+    }
     for (auto* each : {&both.quickly, &both.planned}) {
       auto const& t = each->made.view();
       if (fate == 0) {  // some stay on the way
@@ -125,9 +137,12 @@ void play(u32 n_experts, u32 n_slots) {
       } else if (fate == 3) {
         (void)resize<Policy>(t, n_slots - (i % 2 == 0 ? n_slots / 3 : 0), each->sum);
       } else if constexpr (speculates<Policy>) {
-        if (fate == 5) {
-          each->hint({static_cast<i32>(expert)});
+        if (hints) {
+          each->hint(hinted, 0, 1000, ahead);
           (void)each->commit();
+          if (fate != 5) {  // else it comes late
+            each->arrive(fate == 6 ? transfer::failed : transfer::arrived);
+          }
         }
       }
       REQUIRE(each->sound());
@@ -135,9 +150,13 @@ void play(u32 n_experts, u32 n_slots) {
     pinned = fate == 2 ? !pinned : pinned;
     REQUIRE(both.quickly.bytes() == both.planned.bytes());
   }
-  CHECK(quick_hits > 20);
+  CHECK(quick_hits > 10);
   CHECK((quick_misses > 100) == (detail::replaces_quickly<Policy> != 0));
   CHECK(others > 100);
+  if constexpr (speculates<Policy>) {
+    CHECK((first_uses > 10) == !keeps_reserve<Policy>);
+    CHECK((evicted_unused > 10) == (detail::replaces_quickly<Policy> != 0));
+  }
 }
 
 struct installed_lately {
@@ -155,11 +174,13 @@ using several = std::tuple<
     bundles::of<installed_lately>, bundles::of<score::lru, select::clock<1>>, bundles::of<score::lru, select::lru_list>,
     bundles::of<score::successor<>>, bundles::of<score::successor<3, i8>>, bundles::of<score::supplied_with<score::lfu>>,
     bundles::guarded<bundles::of<score::lru>, guard::none>, bundles::guarded<bundles::of<score::lru>, guard::spare_only>,
+    bundles::guarded<bundles::of<score::successor<>>, guard::none>, bundles::guarded<bundles::of<installed_lately>, guard::none>,
+    bundles::guarded<bundles::of<score::lru, select::clock<1>>, guard::none>,
     bundles::admitted<bundles::of<score::lru>, admit::second_touch<8>>>;
 
 }  // namespace
 
 TEMPLATE_LIST_TEST_CASE("quick step: as planned and committed, or nothing", "[table][quick]", several) {
-  play<TestType>(24, 9);
-  play<TestType>(12, 6);
+  play<TestType>(24, 9, 4);
+  play<TestType>(12, 6, 6);
 }

@@ -229,7 +229,8 @@ WARMSET_HD bool quick_on_device(Group const& g, pool_view<Policy> const& v, devi
     return false;
   }
   if constexpr (!replaces) {
-    if (is_keyed || t.header().in_flight == 0 || g.any(n_ids, [&](u32 i) {
+    bool const is_as_before = t.header().in_flight == 0 && (!speculates<Policy> || t.header().unused == 0);
+    if (is_keyed || is_as_before || g.any(n_ids, [&](u32 i) {
           u32 const id = static_cast<u32>(ids[i]);
           return id >= t.layer(in.row).n_experts || (t.expert(t.index_of(in.row, id)).where & expert_word::slot_mask) == 0;
         })) {

@@ -6,6 +6,14 @@
 
 namespace warmset::inline v0 {
 
+/// Memory of a quick step, by which its lanes tell each other; in a kernel shared memory. Its content means nothing before.
+struct quick_memory {
+  static constexpr u32 most = 32;  ///< ids
+  u32 where[most];   ///< expert_word of the i-th id; of a missing expert without a slot
+  u32 miss[most];    ///< see miss_word
+  u32 victim[most];  ///< slots in the selector's order
+};
+
 namespace detail {
 
 /// For i < n, n at most 32: where `is_good` of every read(i) holds and no two have the same `key`, an expert, apply(i, what
@@ -46,15 +54,30 @@ inline constexpr bool replaces_quickly =
     requires { Policy::selector::is_by_key; } && !selector_listens<Policy> && !Policy::pool::spans_layers &&
     !Policy::admission::may_decline && !keeps_reserve<Policy> && !score_detail::has_evict_hook<typename Policy::score>;
 
-}  // namespace detail
+/// Of a quick step's notes, beside an expert_word: its demand is the first use of a hint's load.
+inline constexpr u32 is_first_use = 0x2000'0000;
+static_assert((is_first_use & (expert_word::slot_mask | expert_word::pinned | expert_word::accessed)) == 0);
 
-/// Memory of a quick step, by which its lanes tell each other; in a kernel shared memory. Its content means nothing before.
-struct quick_memory {
-  static constexpr u32 most = 32;  ///< ids
-  u32 where[most];   ///< expert_word of the i-th id; of a missing expert without a slot
-  u32 miss[most];    ///< see miss_word
-  u32 victim[most];  ///< slots in the selector's order
-};
+/// Appends the speculated slots that no step has used and this one does not demand to m.victim, in index order, of those whose
+/// step has passed or of the others, up to the n-th entry. Returns how many there are then.
+template <class Policy, lane_group Group, class IsDemanded>
+WARMSET_HD u32 append_spares(Group const& g, table_reader<Policy> const& t, bool after_their_step, u32 before, u32 n,
+                             IsDemanded&& is_demanded, quick_memory& m) {
+  u32 const room = n - before;
+  u32 const here = g.append_in_order(
+      room == 0 ? 0 : t.header().capacity,
+      [&](u32 s) {
+        return slot_word::spare(t.word(s)) && expired<Policy>(t, s) == after_their_step && !is_demanded(s);
+      },
+      [&](u32 s, u32 at) {
+        if (at < room) {
+          m.victim[before + at] = s;
+        }
+      });
+  return before + min_of(here, room);
+}
+
+}  // namespace detail
 
 /// What a quick step came to.
 struct quick_result {
@@ -67,9 +90,9 @@ enum class quick { hits, hits_and_misses };
 
 /// Carries out a demand step of distinct valid experts in a pool of plain residents, in one pass and without a plan: what
 /// plan_demand and commit come to. Such a step hits alone; or, for `hits_and_misses`, no slot is free and all of its misses
-/// replace residents, where the bundle asks nobody about victims but their key. Answers is_done = false where that is not so,
-/// and then nothing has changed: an id that is none or occurs twice, an expert that is in flight or speculated, a transfer in
-/// flight, pins, leases, more than 32 ids.
+/// replace residents, where the bundle asks nobody about victims but their key; then residents may have been speculated as
+/// well. Answers is_done = false where that is not so, and then nothing has changed: an id that is none or occurs twice, a
+/// transfer in flight, pins, leases, more than 32 ids, and for `hits` speculation that no step has used.
 ///
 /// @tparam Which    steps that hit alone cost less where nothing else is looked for
 /// @param is_held   whether the caller may carry out anything; asked late, so that it is read together with the rest
@@ -91,6 +114,7 @@ WARMSET_HD quick_result quick_step(Group const& g, table_writer<Policy> const& t
   }
   using read = detail::expert_read<typename Policy::score::state>;
   constexpr bool replaces = Which == quick::hits_and_misses && detail::replaces_quickly<Policy>;
+  constexpr bool uses_spares = Which == quick::hits_and_misses && speculates<Policy> && !keeps_reserve<Policy>;
   // everything is asked for at once and judged afterwards: on a device each wait costs as much as all of them
   block_header& h = t.header();
   u32 const n_experts = t.layer(in.row).n_experts;
@@ -100,20 +124,32 @@ WARMSET_HD quick_result quick_step(Group const& g, table_writer<Policy> const& t
   auto const hits = out[access_kind::hit];
   auto const demanded = out.demanded;
   auto const steps = out.steps;
-  // then every expert that has a slot is resident and has been demanded
-  bool const is_plain = (h.reserved | h.unused | h.pinned | h.draining) == 0 && is_held;
+  u32 const n_spares = h.unused;
+  // then every expert that has a slot is resident, and without spares has been demanded
+  bool const is_plain = (h.reserved | (uses_spares ? 0 : n_spares) | h.pinned | h.draining) == 0 && is_held;
   bool const is_full = replaces && h.resident == h.capacity && h.leases == 0;
   u32 const usable = t.usable();
   i32 const* ranks = nullptr;
   auto const touch = [&](u32 i, u32 index, expert_record record, typename Policy::score::state const& state) {
     u32 const slot = record.where & expert_word::slot_mask;
-    if constexpr (replaces) {
-      m.where[i] = record.where | expert_word::accessed;
-    }
-    if (!replaces || slot != 0) {
+    bool installs = replaces && slot == 0;
+    if (!installs) {
       found(i, slot - 1);
     }
-    detail::touch<Policy>(t, index, record, state, i, before, replaces && slot == 0);
+    u32 note = record.where | expert_word::accessed;
+    if constexpr (uses_spares) {
+      if (n_spares != 0 && !installs && (t.word(slot - 1) & slot_word::unused) != 0) {
+        t.word(slot - 1) &= ~slot_word::unused;
+        t.target(slot - 1) = 0;
+        note |= detail::is_first_use;
+        installs = true;
+      }
+    }
+    if constexpr (replaces || uses_spares) {
+      m.where[i] = note;
+    }
+    (void)note;
+    detail::touch<Policy>(t, index, record, state, i, before, installs);
   };
   constexpr bool is_keyed = contextual_score<typename Policy::score>;
   bool const carried_out = detail::apply_if_all(
@@ -143,7 +179,12 @@ WARMSET_HD quick_result quick_step(Group const& g, table_writer<Policy> const& t
       touch(i, index, expert_record{m.where[i], 0}, t.score_of(index));
     });
   }
+  u32 n_first_uses = 0;
+  if constexpr (uses_spares) {
+    n_first_uses = n_spares == 0 ? 0 : g.count(n_ids, [&](u32 i) { return (m.where[i] & detail::is_first_use) != 0; });
+  }
   u32 n_loads = 0;
+  u32 n_unused_evicted = 0;
   if constexpr (replaces) {
     n_loads = g.append_in_order(
         n_ids, [&](u32 i) { return (m.where[i] & expert_word::slot_mask) == 0; },
@@ -152,16 +193,35 @@ WARMSET_HD quick_result quick_step(Group const& g, table_writer<Policy> const& t
       table_reader<Policy> const near = misses();
       detail::candidate_view<Policy> const candidates{near, in.model_tick, in.row, ranks};
       u32 const first = before.tick + 1;
-      detail::take_smallest(
-          g, h.capacity, n_loads,
+      auto const is_demanded = [&](u32 s) {  // the touches above mark what the step demands
+        expert_record const& record = near.expert(near.index_of_owner(near.owner(s)));
+        return (record.where & expert_word::accessed) != 0 && record.last - first < n_ids;
+      };
+      u32 n_found = 0;
+      if constexpr (uses_spares) {
+        if (n_spares != 0) {
+          n_found = detail::append_spares<Policy>(g, near, true, 0, n_loads, is_demanded, m);
+          n_unused_evicted = n_found;
+        }
+      }
+      u32 const n_before = n_found;
+      n_found += detail::take_smallest(
+          g, h.capacity, n_loads - n_before,
           [&](u32 s) {
-            expert_record const& record = near.expert(near.index_of_owner(near.owner(s)));
-            // the touches above mark what the step demands
-            bool const is_demanded = (record.where & expert_word::accessed) != 0 && record.last - first < n_ids;
+            bool may_leave = !is_demanded(s);
+            if constexpr (uses_spares) {
+              may_leave = (n_spares == 0 || candidates.evictable(s)) && may_leave;
+            }
             order_key const key = candidates.key(s);
-            return is_demanded ? order_key{u64_max, u64_max} : key;
+            return may_leave ? key : order_key{u64_max, u64_max};
           },
-          [&](u32 j, order_key key) { m.victim[j] = slot_of(key); });
+          [&](u32 j, order_key key) { m.victim[n_before + j] = slot_of(key); });
+      if constexpr (uses_spares) {
+        if (n_found < n_loads) {
+          n_unused_evicted += n_loads - n_found;
+          (void)detail::append_spares<Policy>(g, near, false, n_found, n_loads, is_demanded, m);
+        }
+      }
       g.for_each(n_loads, [&](u32 j) {
         u32 const miss = m.miss[j];
         u32 at = 0;  // ascending expert index
@@ -174,6 +234,9 @@ WARMSET_HD quick_result quick_step(Group const& g, table_writer<Policy> const& t
         t.expert(t.index_of_owner(t.owner(slot))).where &= ~expert_word::slot_mask;
         t.expert(t.index_of(in.row, expert)).where = m.where[place] | (slot + 1);
         t.word(slot) = slot_word::of(slot_state::reserved);
+        if constexpr (uses_spares) {
+          t.target(slot) = 0;
+        }
         t.owner(slot) = table_writer<Policy>::pack_owner(in.row, expert);
         t.in_flight(at) = slot;
         reserved(at, planned_load{expert, slot}, ++t.generation(slot));
@@ -196,9 +259,16 @@ WARMSET_HD quick_result quick_step(Group const& g, table_writer<Policy> const& t
       out.evicted[static_cast<u32>(intent::demand)] += n_loads;
       out.issued[static_cast<u32>(intent::demand)] += n_loads;
     }
+    if constexpr (uses_spares) {
+      if (n_spares != 0) {
+        h.unused = n_spares - n_first_uses - n_unused_evicted;
+        out[access_kind::first_use] += n_first_uses;
+        out.evicted_unused += n_unused_evicted;
+      }
+    }
     detail::advance<Policy>(t, in.row, before, n_ids);
     h.version = version + 1;
-    out[access_kind::hit] = hits + (n_ids - n_loads);
+    out[access_kind::hit] = hits + (n_ids - n_loads - n_first_uses);
     out.demanded = demanded + n_ids;
     out.steps = steps + 1;
   });

@@ -126,30 +126,45 @@ WARMSET_HD void settle(Group const& g, table_writer<Policy> const& t, u32 const*
   if (h.in_flight == 0) {
     return;
   }
-  // nearly all transfers end like this: arrived as demanded
+  // nearly all transfers end like this: arrived, nothing else having become of the slot
   u32 const n = h.in_flight;
   auto const is_plain = [&](u32 j) {
     u32 const slot = t.in_flight(j);
-    return arrivals[slot] == arrival::word(t.generation(slot), transfer::arrived) &&
-           t.word(slot) == slot_word::of(slot_state::reserved);
+    u32 const word = t.word(slot);
+    bool const waits = speculates<Policy> ? slot_word::state(word) == slot_state::reserved
+                                          : word == slot_word::of(slot_state::reserved);
+    return arrivals[slot] == arrival::word(t.generation(slot), transfer::arrived) && waits;
   };
   auto const become_resident = [&](u32 j) {
-    t.word(t.in_flight(j)) = slot_word::of(slot_state::resident);
+    u32& word = t.word(t.in_flight(j));
+    u32 const kept = speculates<Policy> ? word & ~(slot_word::state_mask | slot_word::from_hint) : 0;
+    word = kept | slot_word::of(slot_state::resident);
     t.in_flight(j) = 0;
   };
+  [[maybe_unused]] auto const is_of_hint = [&](u32 j) { return (t.word(t.in_flight(j)) & slot_word::from_hint) != 0; };
   u32 plain = 0;
+  u32 hinted = 0;
   if constexpr (Group::is_single) {
     for (; plain < n && is_plain(plain); ++plain) {
+      if constexpr (speculates<Policy>) {
+        hinted += is_of_hint(plain) ? 1 : 0;
+      }
       become_resident(plain);
     }
   } else {
     plain = g.any(n, [&](u32 j) { return !is_plain(j); }) ? 0 : n;
+    if constexpr (speculates<Policy>) {
+      hinted = g.count(plain, is_of_hint);
+    }
     g.for_each(plain, become_resident);
   }
   g.leader([&] {
     h.reserved -= plain;
     h.resident += plain;
-    out.arrived[static_cast<u32>(intent::demand)] += plain;
+    out.arrived[static_cast<u32>(intent::demand)] += plain - hinted;
+    if constexpr (speculates<Policy>) {
+      out.arrived[static_cast<u32>(intent::speculative)] += hinted;
+    }
     if (plain == n) [[likely]] {
       h.in_flight = 0;
       ++h.version;
