@@ -21,6 +21,8 @@ using json = nlohmann::ordered_json;
 
 namespace {
 
+constexpr u32 rounds_of_a_device = 10;
+
 /// The q-th part of sorted values, between neighbours in proportion.
 double quantile(std::vector<double> values, double q) {
   std::sort(values.begin(), values.end());
@@ -33,8 +35,8 @@ double quantile(std::vector<double> values, double q) {
 
 /// One way to decode, and its times.
 struct contender {
-  u32 width;
-  bool is_again;  ///< without look-ahead a second time
+  u32 width = 0;
+  bool is_again = false;  ///< without look-ahead a second time
   std::unique_ptr<device> on;
   std::vector<double> us_per_token;
   std::vector<double> ratios;  ///< to the first contender's of the same round
@@ -90,25 +92,32 @@ pairs_report measure_pairs(model const& m, tokenizer const& words, table_request
   };
   for (u64 link : request.links_bytes_per_us) {
     for (u32 slots : request.slots) {
-      std::vector<contender> all;
-      auto const add = [&](u32 width, bool is_again) {
-        device_options options = request.device;
-        options.link_bytes_per_us = link;
-        options.slots = slots;
-        options.width = width;
-        all.push_back({width, is_again, make_device(m, options), {}, {}});
-        // what is loaded and captured at first use is no part of any time
-        compare_hash(generate(*all.back().on, words, request.run).logits_hash, slots, width);
-      };
-      add(0, false);
-      add(0, true);
-      for (u32 width : widths) {
-        add(width, false);
+      std::vector<contender> all(2 + widths.size());
+      all[1].is_again = true;
+      for (std::size_t i = 0; i < widths.size(); ++i) {
+        all[2 + i].width = widths[i];
       }
       std::vector<std::size_t> order(all.size());
       std::iota(order.begin(), order.end(), std::size_t{0});
       std::mt19937 dice(1);
       for (u32 round = 0; round < n_rounds; ++round) {
+        // where a device's memory lies moves its times as well
+        if (round % rounds_of_a_device == 0) {
+          std::for_each(all.begin(), all.end(), [](contender& c) { c.on.reset(); });
+          std::shuffle(order.begin(), order.end(), dice);
+          for (std::size_t const i : order) {
+            contender& c = all[i];
+            device_options options = request.device;
+            options.link_bytes_per_us = link;
+            options.slots = slots;
+            options.width = c.width;
+            c.on = make_device(m, options);
+            // what is captured at first use, and the first trial of what decides, is no part of any time
+            for (int warm_up = 0; warm_up < 2; ++warm_up) {
+              compare_hash(generate(*c.on, words, request.run).logits_hash, slots, c.width);
+            }
+          }
+        }
         std::shuffle(order.begin(), order.end(), dice);  // else each would always follow the same one
         for (std::size_t const i : order) {
           contender& c = all[i];

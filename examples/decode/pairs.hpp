@@ -14,8 +14,9 @@ struct pairs_report {
 };
 
 /// Generates the same text in every cell by the clock: for each link and number of slots no look-ahead, the same once more,
-/// and every width, one after the other, `n_rounds` times, so that what disturbs the machine disturbs all of them. Each
-/// round gives a ratio of times to the round's first; that of the second of the two without look-ahead is the noise.
+/// and every width, one after the other, `n_rounds` times in another order each, so that what disturbs the machine disturbs
+/// all of them. Devices are made anew every ten rounds, in another order, since where their memory lies moves their times.
+/// Each round gives a ratio of times to that without look-ahead; that of the second of the two is the noise.
 /// Throws std::runtime_error where a cell's logits are others.
 pairs_report measure_pairs(model const& m, tokenizer const& words, table_request const& request,
                            u32 n_rounds);

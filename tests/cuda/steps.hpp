@@ -129,6 +129,25 @@ WARMSET_HD u64 mixed(u64 x) noexcept {
   return x ^ (x >> 29);
 }
 
+/// Digest of every n_parts-th of n words, from `part` on. A bit of any of them changes it. Several words are on the way at once:
+/// a device waits for each as long as for all.
+WARMSET_HD u64 digest_of(u32 const* words, u32 n, u32 part) noexcept {
+  constexpr u32 at_once = 8;
+  u64 sum = 0;
+  for (u32 first = part; first < n; first += at_once * n_parts) {
+    u32 word[at_once];
+    for (u32 c = 0; c < at_once; ++c) {
+      u32 const i = first + c * n_parts;
+      word[c] = words[i < n ? i : part];
+    }
+    for (u32 c = 0; c < at_once; ++c) {
+      u32 const i = first + c * n_parts;
+      sum += i < n ? mixed(u64{i} << 32 | word[c]) : 0;
+    }
+  }
+  return sum;
+}
+
 /// Digest of what a step came to: its answers, its loads, the block and every counter.
 template <class Policy, lane_group Group>
 WARMSET_HD u64 digest(Group const& group, table_writer<Policy> const& t, u64 block_bytes, run_state<Policy>& s) {
@@ -137,13 +156,8 @@ WARMSET_HD u64 digest(Group const& group, table_writer<Policy> const& t, u64 blo
   u32 const n_block = static_cast<u32>(block_bytes / sizeof(u32));
   constexpr u32 n_counters = sizeof s.out / sizeof(u32);
   group.for_each(n_parts, [&](u32 part) {
-    u64 sum = part;
-    for (u32 i = part; i < n_block; i += n_parts) {
-      sum = mixed(sum + block[i]);
-    }
-    for (u32 i = part; i < n_counters; i += n_parts) {
-      sum = mixed(sum + counters[i]);
-    }
+    u64 sum = mixed(part + digest_of(block, n_block, part));
+    sum = mixed(sum + digest_of(counters, n_counters, part));
     for (u32 i = part; i < s.n_ids; i += n_parts) {
       sum = mixed(sum + s.answers[i]);
     }

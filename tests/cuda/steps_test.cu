@@ -65,7 +65,9 @@ void play(options const& o, verdict& v) {
     on_device = {ids.data(), sequences.data(), o.recorded->k};
   }
   cudaStream_t stream{};
+  cudaEvent_t played{};
   check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  check(cudaEventCreateWithFlags(&played, cudaEventDisableTiming | cudaEventBlockingSync));
   std::vector<u64> digests(steps_per_launch);
   std::vector<u64> device_answers(steps_per_launch);
   std::vector<unsigned char> after(static_cast<std::size_t>(bytes));
@@ -80,7 +82,9 @@ void play(options const& o, verdict& v) {
                                                       device_state.data(), on_device, device_digests.data());
     }
     check(cudaGetLastError());
+    check(cudaEventRecord(played, stream));
     steps::run<Policy>(one_lane{}, owner.view(), bytes, n, *state, here, digests.data());
+    check(cudaEventSynchronize(played));  // a copy into pageable memory waits in the runtime, and all other bundles with it
     check(cudaMemcpyAsync(device_answers.data(), device_digests.data(), n * sizeof(u64), cudaMemcpyDeviceToHost, stream));
     check(cudaMemcpyAsync(after.data(), block.data(), after.size(), cudaMemcpyDeviceToHost, stream));
     check(cudaMemcpyAsync(there.get(), device_state.data(), sizeof *there, cudaMemcpyDeviceToHost, stream));
@@ -98,6 +102,7 @@ void play(options const& o, verdict& v) {
   }
   v.planned = there->out.steps;
   v.audited = static_cast<bool>(audit(owner.view()));
+  check(cudaEventDestroy(played));
   check(cudaStreamDestroy(stream));
 }
 
