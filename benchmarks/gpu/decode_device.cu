@@ -2,7 +2,6 @@
 // The library, device-directed: every step is decided and fetched inside one captured graph.
 
 #include <algorithm>
-#include <bit>
 #include <map>
 #include <optional>
 #include <span>
@@ -186,7 +185,6 @@ class device_mode final : public look_ahead_mode {
     ledger_.open(d_.m.model, n_slots);
     slot_of_.assign(sites_.size() * u64{n_experts()}, 0);
     hint_bytes_ = u64_max;
-    n_steps_above_ = 0;
     since_restart_ = 0;
     (void)graph_of(false);
     if (width_ != 0) {
@@ -230,7 +228,6 @@ class device_mode final : public look_ahead_mode {
 
  private:
   static constexpr u32 epoch = 1;
-  static constexpr u32 steps_before_more = 8;
 
   layer_id layer(u32 i) const { return d_.m.model.layers()[i].layer; }
   u32 n_experts() const { return d_.m.model.layers()[0].n_experts; }
@@ -327,7 +324,7 @@ class device_mode final : public look_ahead_mode {
     for (u32 l = 1; l < d_.m.n_layers(); ++l) {
       may = p.bytes().ask(phase::decode, slack_bytes_, expert_bytes_);
     }
-    u64 const n = in_steps(min_of(may.bytes / expert_bytes_, u64{width_}));
+    u64 const n = p.budget(may.bytes / expert_bytes_, width_);
     bool const ahead = p.ask(n != 0);
     if (ahead && n * expert_bytes_ != hint_bytes_) {
       hint_bytes_ = n * expert_bytes_;
@@ -335,22 +332,6 @@ class device_mode final : public look_ahead_mode {
       check(pools_->set(stream_, now_.data()).code, "telling the graphs");
     }
     return ahead;
-  }
-
-  /// Experts that a batch may move, in powers of two below the width: down at once, up only after several steps in a row
-  /// that permit it, since each change has to reach the device.
-  u64 in_steps(u64 n) {
-    u64 const permitted = n == width_ ? n : std::bit_floor(n);
-    u64 const now = hint_bytes_ == u64_max ? 0 : hint_bytes_ / expert_bytes_;
-    if (now == 0 || permitted <= now) {
-      n_steps_above_ = 0;
-      return permitted;
-    }
-    if (++n_steps_above_ < steps_before_more) {
-      return now;
-    }
-    n_steps_above_ = 0;
-    return permitted;
   }
 
   void take_in(bool ahead) {
@@ -422,7 +403,6 @@ class device_mode final : public look_ahead_mode {
   told last_{};
   u32 width_ = 0;
   u64 hint_bytes_ = u64_max;
-  u32 n_steps_above_ = 0;  // in a row: that permitted more than the branches may move
   u32 since_restart_ = 0;  // steps
   u64 n_steps_ = 0;        // of all arms
 };

@@ -2,7 +2,6 @@
 #include "graph_device.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <chrono>
 #include <stdexcept>
 #include <string>
@@ -131,7 +130,7 @@ class graph_device final : public device {
     }
     why_ = may.why;
     u64 const most = std::min(options_.hint_bytes / expert_bytes_, u64{shape_.width});
-    u64 const n = in_steps(std::min(may.bytes / expert_bytes_, most), most);
+    u64 const n = pacing_.budget(may.bytes / expert_bytes_, most);
     condition_report const& in_vain = health_.report()[health_condition::nothing_issued];
     bool const wanted = n != 0 && n_targets != 0 && (!in_vain.raised || health_.report().probe_due);
     bool const ahead = options_.governed ? pacing_.ask(wanted) : wanted;
@@ -159,22 +158,6 @@ class graph_device final : public device {
       may = pacing_.bytes().ask(p, slack_bytes(), expert_bytes_);
     }
     return may;
-  }
-
-  /// Experts that the branches may move, in powers of two below the most: down at once, up only after several steps in a
-  /// row that permit it, since each change has to reach the device.
-  u64 in_steps(u64 n, u64 most) noexcept {
-    u64 const permitted = n == most ? n : std::bit_floor(n);
-    u64 const now = hint_bytes_ == u64_max ? 0 : hint_bytes_ / expert_bytes_;
-    if (now == 0 || permitted <= now) {
-      n_steps_above_ = 0;
-      return permitted;
-    }
-    if (++n_steps_above_ < steps_before_more) {
-      return now;
-    }
-    n_steps_above_ = 0;
-    return permitted;
   }
 
   /// What the link carries while a layer computes: a layer waits for what it demands, so that its transfers and those of
@@ -324,8 +307,6 @@ class graph_device final : public device {
     }
   }
 
-  static constexpr u32 steps_before_more = 8;
-
   architecture const a_;
   device_options options_;
   instruments* tools_;
@@ -353,7 +334,6 @@ class graph_device final : public device {
   u64 demand_bytes_ = 0;  // of the last step
   u64 compute_ns_ = 0;    // of a step, all its layers together; 0 = not known
   u64 reads_ = 0;
-  u32 n_steps_above_ = 0;  // in a row: that permitted more than the branches may move
   u64 n_steps_ = 0;
   u32 position_ = 0;
 };
