@@ -17,12 +17,13 @@ namespace {
 
 using namespace warmset;
 
-/// Plays the trace once per iteration; the first pass, which fills the pools, is not measured.
+/// Plays a pass of the trace per iteration; the first one, which fills the pools, is not measured.
 template <class Step>
 void play(benchmark::State& state, Step&& one) {
   bench::workload const& work = bench::decode_workload();
+  std::size_t played = 0;
   auto const pass = [&] {
-    for (bench::step const& s : work.steps) {
+    for (bench::step const& s : work.passes[played++ % work.passes.size()]) {
       one(s);
     }
   };
@@ -51,14 +52,15 @@ void hand_welded(benchmark::State& state) {
   bench::workload const& work = bench::decode_workload();
   Hand hand(static_cast<u32>(work.model.layers().size()), work.model.layers().front().n_experts,
             static_cast<u32>(state.range(0)));
-  std::size_t passes = 0;
+  std::size_t steps = 0;
   play(state, [&](bench::step const& s) {
-    passes += &s == work.steps.data() ? 1 : 0;
+    ++steps;
     hand.step(s.layer.value, s.ids.data(), static_cast<u32>(s.ids.size()));
     benchmark::DoNotOptimize(hand.slots.data());
   });
   state.counters["hit_rate"] =
-      static_cast<double>(hand.total_hits()) / (static_cast<double>(work.lookups) * static_cast<double>(passes));
+      static_cast<double>(hand.total_hits()) * static_cast<double>(work.passes.front().size()) /
+      (static_cast<double>(work.lookups) * static_cast<double>(steps));
 }
 
 using lru_list = bundles::of<score::lru, select::lru_list>;

@@ -11,6 +11,7 @@
 namespace warmset_tools {
 
 using warmset::u32;
+using warmset::u64;
 
 double number_of(std::string_view text, char const* option, double least, double most) {
   double value = 0;
@@ -29,6 +30,15 @@ u32 whole_of(std::string_view text, char const* option, u32 least, u32 most) {
   if (error != std::errc{} || stop != text.data() + text.size() || value < least || value > most) {
     throw usage_error(
         fmt::format("{}: '{}' is no whole number between {} and {}", option, text, least, most));
+  }
+  return value;
+}
+
+u64 seed_of(std::string_view text, char const* option) {
+  u64 value = 0;
+  auto const [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || stop != text.data() + text.size()) {
+    throw usage_error(fmt::format("{}: '{}' is no whole number from 0 to 2^64 - 1", option, text));
   }
   return value;
 }

@@ -14,6 +14,9 @@ double number_of(std::string_view text, char const* option, double least, double
 warmset::u32 whole_of(std::string_view text, char const* option, warmset::u32 least,
                       warmset::u32 most);
 
+/// A whole number from 0 to 2^64 - 1. Throws usage_error where the text is none.
+warmset::u64 seed_of(std::string_view text, char const* option);
+
 /// The slots of a layer that `--slots` says: N, or P% of a layer's experts, at least one. Throws usage_error.
 warmset::u32 slots_of(std::string_view text, warmset::u32 experts);
 

@@ -61,7 +61,8 @@ std::vector<token_list> read_token_lists(std::string const& path, std::string co
     found.push_back(std::move(list));
   }
   if (found.empty()) {
-    throw usage_error(fmt::format("--sequences: {} has no sequence {}", path, lines));
+    throw usage_error(lines == "all" ? fmt::format("{}: no token list in it", path)
+                                     : fmt::format("--sequences: {} has no sequence {}", path, lines));
   }
   return found;
 }

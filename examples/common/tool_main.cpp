@@ -2,8 +2,10 @@
 #include "tool_main.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstring>
 #include <exception>
 #include <new>
 #include <string>
@@ -15,7 +17,11 @@ namespace warmset_tools {
 int tool_main(char const* name, int (*main_of)(int, char**), int argc, char** argv) {
   std::string what;
   try {
-    return main_of(argc, argv);
+    int const status = main_of(argc, argv);
+    if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) {
+      return status;
+    }
+    what = std::string("stdout: ") + std::strerror(errno);  // nobody has read what was said
   } catch (std::bad_alloc const&) {
     what = "out of memory";
   } catch (std::exception const& e) {

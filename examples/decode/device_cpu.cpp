@@ -35,6 +35,9 @@ class cpu_device final : public device {
         throw config_error("there is no predictor '", options.predictor.c_str(), "'");
       }
       predictor_->open(m.geometry());
+      for (u32 l = 0; predictor_->reads_logits && l < a_.layers; ++l) {
+        ahead_.push_back({m.layers[l].expert_norm, m.layers[l].router});
+      }
     }
     u32 const width = std::max(options.width, tools == nullptr ? 0 : tools->wanted_width());
     hints_.resize(std::min(width, a_.experts));
@@ -92,6 +95,11 @@ class cpu_device final : public device {
   }
 
  private:
+  /// What a router that is run ahead reads: copies, so that the engine's own weights have no second reader.
+  struct ahead_weights {
+    std::vector<float> norm, router;
+  };
+
   void take_in(std::span<u32 const> tokens) {
     instruments::timer const time(tools_, time_row::dense);
     u32 const half = a_.head_size / 2;
@@ -276,8 +284,8 @@ class cpu_device final : public device {
     bool const asks = may || (is_possible && tools_ != nullptr && tools_->wanted_width() != 0);
     if (asks && predictor_->reads_logits) {
       instruments::timer const time(tools_, time_row::dense);
-      model::layer const& ahead = model_.layers[target];
-      kernels::rms_norm(state_.data(), ahead.expert_norm.data(), ahead_state_.data(), a_.hidden,
+      ahead_weights const& ahead = ahead_[target];
+      kernels::rms_norm(state_.data(), ahead.norm.data(), ahead_state_.data(), a_.hidden,
                         a_.epsilon);
       kernels::multiply(ahead.router.data(), ahead_state_.data(), ahead_logits_.data(), a_.experts,
                         a_.hidden);
@@ -315,6 +323,7 @@ class cpu_device final : public device {
   std::vector<float> cosines_, sines_;                         // [token][size / 2]
   std::vector<float> query_, mixed_, projected_;
   std::vector<float> router_logits_, ahead_state_, ahead_logits_;
+  std::vector<ahead_weights> ahead_;  // by layer; empty where nobody reads logits ahead
   std::vector<u32> order_;
   std::vector<routed_id> ids_;  // [token][k]
   std::vector<float> weights_;  // [token][k]

@@ -34,6 +34,7 @@ namespace {
 
 using warmset_tools::number_of;
 using warmset_tools::outputs;
+using warmset_tools::seed_of;
 using warmset_tools::slots_of;
 using warmset_tools::token_list;
 using warmset_tools::usage_error;
@@ -58,6 +59,7 @@ struct options {
   u32 tokens = 64;
   u32 batch = 1;
   u32 lines = 0;
+  std::string seed_text;
   std::optional<u64> seed;
   std::optional<double> temperature;
   std::optional<double> hint_kib;
@@ -108,9 +110,7 @@ bool is_measured(options const& o) {
 }
 
 void check(options const& o) {
-  std::vector<std::string> predictors = predictor_names();
-  predictors.emplace_back("none");
-  check_name(o.predictor, "--predictor", predictors);
+  check_name(o.predictor, "--predictor", predictor_names());
   check_name(o.device, "--device", {"cpu", "cuda"});
   check_name(o.governor, "--governor", {"on", "off"});
   if (o.tokens == 0) {
@@ -139,6 +139,9 @@ void check(options const& o) {
   }
   if (o.check && o.table) {
     throw usage_error("--check and --table: one of them");
+  }
+  if (o.hash && !o.follow_path.empty()) {
+    throw usage_error("--logits-hash: of what is generated, and --follow generates nothing");
   }
 }
 
@@ -209,7 +212,7 @@ int run_check(options const& o, model const& m, tokenizer const& words,
   fmt::print("{}\n", fault.empty()
                          ? fmt::format("the same logits, bit by bit, over {} decode steps",
                                        arms[0].made.decode_steps)
-                         : "NOT the same: " + fault);
+                         : "does not hold: " + fault);
   return fault.empty() ? 0 : 1;
 }
 
@@ -293,6 +296,9 @@ generation write_text(options const& o, device& on, tokenizer const& words,
 int run(options const& o) {
   check(o);
   outputs out;
+  out.keep(o.model, "the model");
+  out.keep(o.follow_path, "the file of --follow");
+  out.keep(o.retention_path, "the retention head");
   out.expect(o.json_path);
   out.expect(o.trace_path);
   out.expect(o.samples_path);
@@ -380,11 +386,11 @@ int main_of(int argc, char** argv) {
   app.add_option("--prompt", o.prompt, "The text to go on with")->capture_default_str();
   app.add_option("--tokens", o.tokens, "Tokens to generate")->capture_default_str();
   app.add_option("--lines", o.lines, "Stop after so many lines");
-  app.add_option("--slots", o.slots, "Slots per layer: N, or P% of a layer's experts (at least 1)")
+  CLI::Option* const slots = app.add_option("--slots", o.slots, "Slots per layer: N, or P% of a layer's experts (at least 1)")
       ->capture_default_str();
   app.add_option("--batch", o.batch, "Prompt tokens that go through a layer together")
       ->capture_default_str();
-  app.add_option("--lookahead", o.width, "Hints after each layer; 0 = no look-ahead")
+  CLI::Option* const width = app.add_option("--lookahead", o.width, "Hints after each layer; 0 = no look-ahead")
       ->capture_default_str();
   app.add_option("--predictor", o.predictor, "Who makes the hints")->capture_default_str();
   app.add_option("--governor", o.governor,
@@ -404,7 +410,7 @@ int main_of(int argc, char** argv) {
                  "Percent of the copies of an expert's banks that fail")
       ->capture_default_str();
   app.add_option("--device", o.device, "Where to compute: cpu or cuda")->capture_default_str();
-  app.add_option("--seed", o.seed,
+  app.add_option("--seed", o.seed_text,
                  "Draw tokens by chance, from this seed (default: the likeliest token, always)");
   app.add_option("--temperature", o.temperature, "Of the draw (default: 0.8 with --seed, else 0)");
   app.add_flag("--ignore-eos", o.ignores_end, "Go on behind the token that ends a text");
@@ -414,14 +420,16 @@ int main_of(int argc, char** argv) {
   app.add_flag("--recall", o.recall,
                "Ask the predictor at every step, and print what it was worth by layer and width");
   app.add_flag("--phases", o.phases, "Print where the time of a forward pass went");
-  app.add_option(
+  CLI::Option* const follow = app.add_option(
       "--follow", o.follow_path,
       "Run the token ids of this file, JSON lines with `tokens`, one by one instead of generating");
   app.add_option("--sequences", o.sequences, "With --follow: lines to run, from 0: all, A or A-B")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->needs(follow);
   app.add_option("--prompt-tokens", o.prompt_tokens,
                  "With --follow: tokens of a sequence that are its prompt")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->needs(follow);
   app.add_option(
       "--trace", o.trace_path,
       "Write the run as a Warmset trace, predictions included; a name in .zst is compressed");
@@ -435,11 +443,15 @@ int main_of(int argc, char** argv) {
   app.add_flag("--check", o.check,
                "Serve the experts in many ways, with failing copies and hostile hints, and compare "
                "all logits; exit status 1 "
-               "where they differ");
+               "where they differ")
+      ->excludes(follow)
+      ->excludes(slots)
+      ->excludes(width);
   app.add_flag("--table", o.table,
                "Print waiting and waste for every width of --lookahead, number of --slots and "
                "--link-gbps, each a list with "
-               "commas");
+               "commas")
+      ->excludes(follow);
   app.add_option(
       "--rounds", o.rounds,
       "With --table: measure by the clock instead of the virtual one, every width in turn, "
@@ -455,6 +467,9 @@ int main_of(int argc, char** argv) {
     return app.exit(e);
   } catch (CLI::ParseError const& e) {
     throw usage_error(e.what());
+  }
+  if (!o.seed_text.empty()) {
+    o.seed = seed_of(o.seed_text, "--seed");
   }
   return run(o);
 }

@@ -71,7 +71,7 @@ std::string to_json(run_facts const& run) {
       {"prompt_tokens", run.prompt_tokens},
       {"tokens", run.made.tokens},
       {"text", run.text},
-      {"logits_hash", hash_text(run.made.logits_hash)},
+      {"logits_hash", run.made.decode_steps == 0 ? json() : json(hash_text(run.made.logits_hash))},
       {"prompt_seconds", run.made.prompt_seconds},
       {"decode_seconds", run.made.decode_seconds},
       {"hit_rate", sum.hit_rate()},

@@ -7,6 +7,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -64,6 +65,14 @@ class Decodes(unittest.TestCase):
             self.assertIn(part, done.stdout)
         done = run("--tokens", "8", "--lookahead", "4", "--hint-budget-kib", "1", "--health")
         self.assertIn(b"health: inert (governed)", done.stdout)
+
+    def test_what_nobody_could_read_was_not_said(self):
+        for more in ((), ("--stats",), ("--table", "--slots", "25%"), ("--logits-hash",)):
+            with open("/dev/full", "wb") as full:
+                done = subprocess.run([TOOL, "--tokens", "4", *more], stdout=full, stderr=subprocess.PIPE, cwd=SOURCE,
+                                      timeout=300, check=False)
+            self.assertEqual(done.returncode, 2, more)
+            self.assertIn(b"error: ", done.stderr)
 
     def test_lines_end_the_text(self):
         done = run("--tokens", "300", "--seed", "7", "--lines", "3", "--prompt", "First")
@@ -248,6 +257,23 @@ class Refuses(unittest.TestCase):
         self.refused("--device", "cuda", "--recall", says="it needs --lookahead")
         self.refused("--sequences", "3-2", "--follow", "README.md", says="--sequences")
         self.refused("--follow", "no-such-file", says="no-such-file")
+        for seed in ("-1", "99999999999999999999999", "1.5", "0x10"):
+            self.refused("--seed", seed, says="--seed: '" + seed + "'")
+        # what would be passed over is refused
+        self.refused("--sequences", "5", says="--follow")
+        self.refused("--prompt-tokens", "5", says="--follow")
+        self.refused("--check", "--slots", "50%", says="--slots")
+        self.refused("--check", "--lookahead", "8", says="--lookahead")
+        self.refused("--check", "--follow", "README.md", says="--follow")
+        self.refused("--table", "--follow", "README.md", says="--follow")
+        self.refused("--logits-hash", "--follow", "README.md", says="--logits-hash")
+        names = run("--predictor", "oracle").stderr.decode().split("there are ")[1].strip().split(", ")
+        self.assertEqual(len(names), len(set(names)))
+        with tempfile.TemporaryDirectory() as folder:
+            blank = os.path.join(folder, "blank.jsonl")
+            with open(blank, "w", encoding="ascii") as f:
+                f.write("\n\n")
+            self.refused("--follow", blank, says="no token list")
 
     def test_models(self):
         self.refused("--model", "no-such.gguf", says="no-such.gguf: No such file or directory")
@@ -282,6 +308,17 @@ class Refuses(unittest.TestCase):
             path = os.path.join(folder, "out")
             self.refused("--json", path, "--trace", path, says="two outputs")
             self.refused("--json", folder, says="a directory")
+            for option, source in (("--model", "examples/data/tinymoe-8x32.gguf"),
+                                   ("--retention", "examples/data/tinymoe-8x32.retention"), ("--follow", "README.md")):
+                copy = os.path.join(folder, "input")
+                shutil.copyfile(os.path.join(SOURCE, source), copy)
+                with open(copy, "rb") as f:
+                    before = f.read()
+                for output in ("--json", "--trace", "--retention-samples"):
+                    self.refused(option, copy, output, copy, says="output '" + copy + "' is the ")
+                with open(copy, "rb") as f:
+                    self.assertEqual(f.read(), before)
+                os.remove(copy)
             self.refused("--trace", os.path.join(folder, "no", "x"), says="its folder does not exist")
             with open(path, "w") as f:
                 f.write("before")
