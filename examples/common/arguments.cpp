@@ -13,11 +13,20 @@ namespace warmset_tools {
 using warmset::u32;
 using warmset::u64;
 
+namespace {
+
+/// Whether the text is a number and nothing else.
+template <class Number>
+bool reads(std::string_view text, Number& value) {
+  auto const [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc{} && stop == text.data() + text.size();
+}
+
+}  // namespace
+
 double number_of(std::string_view text, char const* option, double least, double most) {
   double value = 0;
-  auto const [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || stop != text.data() + text.size() ||
-      !(value >= least && value <= most)) {
+  if (!reads(text, value) || !(value >= least && value <= most)) {
     throw usage_error(
         fmt::format("{}: '{}' is no number between {} and {}", option, text, least, most));
   }
@@ -26,8 +35,7 @@ double number_of(std::string_view text, char const* option, double least, double
 
 u32 whole_of(std::string_view text, char const* option, u32 least, u32 most) {
   u32 value = 0;
-  auto const [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || stop != text.data() + text.size() || value < least || value > most) {
+  if (!reads(text, value) || value < least || value > most) {
     throw usage_error(
         fmt::format("{}: '{}' is no whole number between {} and {}", option, text, least, most));
   }
@@ -36,8 +44,7 @@ u32 whole_of(std::string_view text, char const* option, u32 least, u32 most) {
 
 u64 seed_of(std::string_view text, char const* option) {
   u64 value = 0;
-  auto const [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || stop != text.data() + text.size()) {
+  if (!reads(text, value)) {
     throw usage_error(fmt::format("{}: '{}' is no whole number from 0 to 2^64 - 1", option, text));
   }
   return value;

@@ -40,7 +40,7 @@ TEST_CASE("pacing: samples are taken eight times in a row, and then in each eigh
   CHECK(p.ask(true));  // the last one is long ago
 }
 
-TEST_CASE("pacing: samples cost 1/256 of the time at most, whatever one costs", "[gate][pacing]") {
+TEST_CASE("pacing: samples cost 1/200 of the time at most, whatever one costs", "[gate][pacing]") {
   for (u64 const with_ns : {1010u, 1100u, 1250u, 2000u, 3900u, 100'000u}) {
     CAPTURE(with_ns);
     pacing p;
