@@ -169,7 +169,10 @@ class device_mode final : public look_ahead_mode {
     }
   }
 
-  void use(u32 width) override { width_ = width; }
+  void use(u32 width) override {
+    judge_last();
+    width_ = width;
+  }
 
   /// What is captured and loaded at first use is no part of any step. What the governor and the race of the width have learned
   /// they keep: a trial is longer than the steps of one round.
@@ -185,6 +188,7 @@ class device_mode final : public look_ahead_mode {
     ledger_.open(d_.m.model, n_slots);
     slot_of_.assign(sites_.size() * u64{n_experts()}, 0);
     hint_bytes_ = u64_max;
+    judged_.clear();
     since_restart_ = 0;
     (void)graph_of(false);
     if (width_ != 0) {
@@ -196,6 +200,7 @@ class device_mode final : public look_ahead_mode {
     auto const begin = std::chrono::steady_clock::now();
     bool const ahead = looks_ahead();
     graph_of(ahead).launch(stream_);
+    judge_last();  // beside the device
     check(cudaStreamSynchronize(stream_), "a step");
     take_in(ahead);
     pace().took(static_cast<u64>(us_since(begin) * 1000));
@@ -338,13 +343,20 @@ class device_mode final : public look_ahead_mode {
     told const now = *told_.data();
     if (width_ != 0) {
       pace().bytes().issued(now.hint_bytes - last_.hint_bytes);
-      for (u32 l = 0; l < d_.m.n_layers(); ++l) {
-        judge(l, ahead);
-      }
+      judged_.assign(orders_.data(), orders_.data() + d_.m.n_layers());
+      judged_ahead_ = ahead;
     }
     last_ = now;
     ++since_restart_;
     ++n_steps_;
+  }
+
+  /// Judges the hints of the last step, whose orders the next one overwrites.
+  void judge_last() {
+    for (u32 l = 0; l < judged_.size(); ++l) {
+      judge(l);
+    }
+    judged_.clear();
   }
 
   static bool names(std::span<cuda::fetch_order const> of, u32 expert) {
@@ -352,21 +364,21 @@ class device_mode final : public look_ahead_mode {
   }
 
   /// Judges the hints of a layer's step, which has been planned: those that went out in it.
-  void judge(u32 l, bool ahead) {
-    told_orders const& told = orders_.data()[l];
+  void judge(u32 l) {
+    told_orders const& told = judged_[l];
     std::span<cuda::fetch_order const> const copies(told.copies,
-                                                    ahead && l != 0 ? told.n_copies : 0);
+                                                    judged_ahead_ && l != 0 ? told.n_copies : 0);
     std::span<cuda::fetch_order const> const loads(told.loads, told.n_loads);
     u32* const slot_of = slot_of_.data() + u64{l} * n_experts();
     for (cuda::fetch_order const& o : copies) {
       slot_of[o.expert] = o.slot;
     }
-    u32 const step = since_restart_ + 1;
+    u32 const step = since_restart_;
     gate::verdict const displaced = ledger_.issue(l, l, step, copies);
     for (cuda::fetch_order const& o : loads) {
       slot_of[o.expert] = o.slot;
     }
-    i32 const* const ids = d_.m.of(since_restart_ % d_.m.n_steps, l);
+    i32 const* const ids = d_.m.of((since_restart_ - 1) % d_.m.n_steps, l);
     experts_.assign(ids, ids + d_.m.k);
     how_.clear();
     slots_.clear();
@@ -392,6 +404,8 @@ class device_mode final : public look_ahead_mode {
   cuda::mapped_memory<told> told_;
   cuda::device_memory<queues<Policy::max_experts>> fetched_;
   cuda::mapped_memory<told_orders> orders_;       // by layer
+  std::vector<told_orders> judged_;               // of the last step; none once they are judged
+  bool judged_ahead_ = false;                     // whether that step looked ahead
   cuda::mapped_memory<cuda::launch_state> now_;   // what the graphs were told last
   std::map<std::pair<u32, bool>, graph> graphs_;  // by width and whether it looks ahead
   std::map<u32, gate::pacing> paces_;  // by width

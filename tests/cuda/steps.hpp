@@ -189,7 +189,8 @@ WARMSET_HD void run(Group const& group, table_writer<Policy> const& t, u64 block
     bool carried_out = false;
     if constexpr (!Group::is_single) {
       quick_result const r = quick_step<Policy, quick::hits_and_misses>(
-          group, t, s.in, s.ids, s.n_ids, s.out, true, s.quick, [&](u32 i, u32 slot) { s.answers[i] = slot; },
+          group, t, s.in, s.ids, s.n_ids, [&]() -> outcome& { return s.out; }, true, s.quick,
+          [&](u32 i, u32 slot) { s.answers[i] = slot; },
           [&]() -> i32 const* {
             if constexpr (contextual_score<typename Policy::score>) {
               return detail::keys_of_step<Policy>(group, reader, s.in, s.ids, s.n_ids, s.workspace, s.plan);

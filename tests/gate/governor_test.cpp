@@ -86,7 +86,7 @@ class naive_governor {
       if (precision() >= n_.least_precision) {
         go(governor_state::open);
       } else {
-        stop();
+        close(governor_state::stopped);
       }
     }
     while (judged_ > n_.memory) {
@@ -108,8 +108,8 @@ class naive_governor {
     state = to;
     rested_ = bad_ = 0;
   }
-  void stop() {
-    go(governor_state::stopped);
+  void close(governor_state to) {
+    go(to);
     rest_ = probes_ == 0 || open_windows_ > rest_ ? n_.rest_windows
                                                   : std::min(rest_, n_.most_rest_windows / 2) * 2;
   }
@@ -120,9 +120,9 @@ class naive_governor {
       bool const bad = loss > slack_ * 65536 || precision() < n_.least_precision;
       bad_ = bad ? bad_ + 1 : 0;
       if (bad_ >= n_.bad_windows) {
-        stop();
+        close(governor_state::stopped);
       } else if (paid_ == 0) {
-        go(governor_state::starved);
+        close(governor_state::starved);
       }
     } else if (state == governor_state::stopped || state == governor_state::starved) {
       if (++rested_ >= rest_) {
@@ -306,6 +306,28 @@ TEST_CASE("slack that goes starves it, slack that returns frees it at once") {
   CHECK(g.why() == reason::governed);
   CHECK(g.ask(phase::decode, 100, 100).why == reason::none);
   CHECK(g.state() == governor_state::open);
+}
+
+TEST_CASE("slack that never pays for an expert is probed more and more seldom") {
+  // a link without idle time and hints that are good: each probe opens it for a window in which nothing may move
+  governor_numbers n;
+  governor g(n);
+  u32 probes = 0;
+  std::vector<u32> begun;
+  for (u32 step = 0; step < 60'000; ++step) {
+    if (g.ask(phase::decode, 10, 100).bytes != 0) {
+      g.judge(9, 1, 0);
+    }
+    if (g.probes() != probes) {
+      probes = g.probes();
+      begun.push_back(step);
+    }
+  }
+  REQUIRE(begun.size() >= 6);
+  for (std::size_t i = 2; i < begun.size(); ++i) {
+    CHECK(begun[i] - begun[i - 1] > 3 * (begun[i - 1] - begun[i - 2]) / 2);
+  }
+  CHECK(g.stops() == 0);
 }
 
 TEST_CASE("it probes after a rest, twice as long after each that fails, and restarts when hints "

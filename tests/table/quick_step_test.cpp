@@ -47,11 +47,12 @@ struct pair_of_tables {
       loads[j] = load;
     };
     auto const misses = [&] { return t; };
+    auto const counts = [&]() -> outcome& { return quickly.sum; };
     quick_result const r =
         which == quick::hits
-            ? quick_step<Policy, quick::hits>(one_lane{}, t, in, ids.data(), n, quickly.sum, true, memory, found, keys, misses,
+            ? quick_step<Policy, quick::hits>(one_lane{}, t, in, ids.data(), n, counts, true, memory, found, keys, misses,
                                               reserved)
-            : quick_step<Policy, quick::hits_and_misses>(one_lane{}, t, in, ids.data(), n, quickly.sum, true, memory, found,
+            : quick_step<Policy, quick::hits_and_misses>(one_lane{}, t, in, ids.data(), n, counts, true, memory, found,
                                                          keys, misses, reserved);
     n_loads = r.n_loads;
     if (!r.is_done) {

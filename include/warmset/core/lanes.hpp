@@ -53,15 +53,26 @@ concept lane_group = requires(Group const& group, u32 n) {
 
 namespace detail {
 
-/// The m smallest of key(i), i < n: take(j, smallest) by one lane for each, j ascending with it. Keys are distinct, but
-/// `no_key` where i is none. Returns how many there are. One pass for each.
-template <class Group, class Key, class Take>
-WARMSET_HD u32 take_one_by_one(Group const& g, u32 n, u32 m, Key&& key, Take&& take) {
+/// Adds n to a word that the group alone changes and does not read before its work ends. On a device nobody waits for the
+/// word. By one lane.
+template <class Group>
+WARMSET_HD void add_unread(Group const& g, u32& word, u32 n) {
+  if constexpr (requires { g.add_unread(word, n); }) {
+    g.add_unread(word, n);
+  } else {
+    word += n;
+  }
+}
+
+/// The m smallest of key(i) for the i < n that may(i): take(j, smallest) by one lane for each, j ascending with it. Keys are
+/// distinct. Returns how many there are. One pass for each.
+template <class Group, class May, class Key, class Take>
+WARMSET_HD u32 take_one_by_one(Group const& g, u32 n, u32 m, May&& may, Key&& key, Take&& take) {
   order_key previous{};
   for (u32 j = 0; j < m; ++j) {
     order_key const smallest = g.min_key(n, [&](u32 i, order_key& best) {
       order_key const k = key(i);
-      if (j == 0 || previous < k) {
+      if (may(i) && (j == 0 || previous < k)) {
         lower(best, k);
       }
     });

@@ -139,7 +139,7 @@ class device_pools {
   status set(launch_state now) {
     status s{cudaDeviceSynchronize()};
     s = s ? now_.write(&now, 1) : s;
-    phase_ = s ? now.in_phase : phase_;
+    phase_ = s ? phase{now.in_phase} : phase_;
     return s;
   }
 

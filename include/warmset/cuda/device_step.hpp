@@ -37,6 +37,13 @@ struct bank_addresses {
   u64 bytes;                           ///< of one expert: the stride of both
 };
 
+/// A phase as a word: a byte that a kernel reads is masked before anything else is asked for, and waited for.
+struct phase_word {
+  u32 value;
+  WARMSET_HD constexpr phase_word(phase p) noexcept : value(static_cast<u32>(p)) {}
+  WARMSET_HD constexpr operator phase() const noexcept { return static_cast<phase>(value); }
+};
+
 /// A pool in device memory as a kernel sees it: pointers, trivially copyable.
 template <checked_bundle Policy>
 struct pool_view {
@@ -55,7 +62,7 @@ struct pool_view {
   u32 first_scratch;  ///< index of the first scratch slot in the bank
   bool reads_host = false;  ///< readers take what has no slot from the source: nothing goes into scratch
 
-  WARMSET_HD outcome& counts(phase p) const noexcept { return out[static_cast<u32>(p)]; }
+  WARMSET_HD outcome& counts(phase_word p) const noexcept { return out[p.value]; }
   /// Refers to the view, or to a copy of its parts that lies nearer; they must stay where they are.
   WARMSET_HD table_writer<Policy> table() const noexcept { return table(parts); }
   WARMSET_HD table_writer<Policy> table(components<Policy> const& of) const noexcept { return {block, shape, &of}; }
@@ -92,7 +99,7 @@ struct served_experts {
 struct device_input {
   u32 row;
   u32 epoch;  ///< under which the graph was captured
-  phase in_phase;
+  phase_word in_phase;
   u32 sequence = 0;
   u32 token = step_context::no_token;
   u32 const* previous = nullptr;  ///< ids that the layer before demanded, in the memory of whoever runs the step
@@ -187,15 +194,16 @@ WARMSET_HD step_input as_step(device_input const& in, table_reader<Policy> const
 /// Decides most steps at a fraction of what step_on_device costs: see quick_step. Returns false where it is another one: then
 /// nothing has changed but what settle does, and step_on_device decides it.
 ///
-/// @param near  near() by all lanes, in front of a search that reads much of the table: the table, which the caller may have
-///              brought near, and w as its first use wants it
+/// @param near  near() by all lanes, where much of the table will be read: the table, which the caller may have brought near,
+///              and w as its first use wants it
 /// @param w, p  as for step_on_device; used where the score makes keys
 template <class Policy, lane_group Group, class Id, class Near>
 WARMSET_HD bool quick_on_device(Group const& g, pool_view<Policy> const& v, device_input const& in, Id const* ids,
                                 u32 n_ids, i32* slots, quick_memory& m, workspace_of<Policy>& w, plan_of<Policy>& p,
                                 Near&& near) {
   table_writer<Policy> const t = v.table();
-  outcome& out = v.counts(in.in_phase);
+  // where the step is counted depends on what the host says of it: nothing else may wait for that
+  auto const counts = [&]() -> outcome& { return v.counts(in.in_phase); };
   bool const is_mine = t.header().epoch == in.epoch;
   constexpr bool is_keyed = contextual_score<typename Policy::score>;
   constexpr bool replaces = warmset::detail::replaces_quickly<Policy>;
@@ -217,9 +225,9 @@ WARMSET_HD bool quick_on_device(Group const& g, pool_view<Policy> const& v, devi
     }
     return nullptr;
   };
-  auto const misses = [&] { return is_keyed ? searched : near(); };
+  auto const misses = [&] { return searched; };
   if constexpr (!is_keyed) {
-    if (quick_step<Policy, quick::hits>(g, t, detail::as_step<Policy>(in, t), ids, n_ids, out, is_mine, m, found, keys, misses,
+    if (quick_step<Policy, quick::hits>(g, t, detail::as_step<Policy>(in, t), ids, n_ids, counts, is_mine, m, found, keys, misses,
                                         reserved)
             .is_done) {
       return true;
@@ -237,9 +245,12 @@ WARMSET_HD bool quick_on_device(Group const& g, pool_view<Policy> const& v, devi
       return false;
     }
   }
-  // behind a step that loaded its experts stand as reserved until somebody takes them in
-  settle<Policy>(g, t, v.arrivals, out);
-  quick_result const r = quick_step<Policy, quick::hits_and_misses>(g, t, detail::as_step<Policy>(in, t), ids, n_ids, out,
+  // behind a step that loaded its experts stand as reserved until somebody takes them in; who does so reads most of the table
+  if constexpr (!is_keyed) {
+    searched = near();
+  }
+  settle<Policy>(g, t, v.arrivals, counts());
+  quick_result const r = quick_step<Policy, quick::hits_and_misses>(g, t, detail::as_step<Policy>(in, t), ids, n_ids, counts,
                                                                     is_mine, m, found, keys, misses, reserved);
   if (r.n_loads != 0) {
     g.leader([&] { v.queue->n = r.n_loads; });
@@ -337,7 +348,7 @@ WARMSET_HD void learn_on_device(Group const& g, pool_view<Policy> const& v) {
 struct hint_input {
   u32 row;
   u32 epoch;  ///< under which the graph was captured
-  phase in_phase;
+  phase_word in_phase;
   u64 bytes;  ///< most that the batch may start to move
 };
 

@@ -14,7 +14,7 @@ namespace warmset::inline v0::cuda {
 /// What the host may change between two launches of a graph; lies in device memory, at an address that the graph keeps.
 struct launch_state {
   u32 epoch;
-  phase in_phase;
+  phase_word in_phase;
   u32 sequence = 0;                    ///< read by contextual scores, like the token
   u32 token = step_context::no_token;
   u64 hint_bytes = u64_max;  ///< most that one batch of hints may start to move

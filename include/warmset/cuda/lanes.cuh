@@ -46,6 +46,17 @@ __device__ inline order_key smallest_of_warp(order_key key) noexcept {
 #endif
 }
 
+__device__ inline u32 min_of_warp(u32 mine) noexcept {
+#if __CUDA_ARCH__ >= 800
+  return __reduce_min_sync(whole_warp, mine);
+#else
+  for (u32 distance = warp_size / 2; distance != 0; distance /= 2) {
+    mine = min_of(mine, __shfl_xor_sync(whole_warp, mine, static_cast<int>(distance)));
+  }
+  return mine;
+#endif
+}
+
 __device__ inline u32 sum_of_warp(u32 mine) noexcept {
 #if __CUDA_ARCH__ >= 800
   return __reduce_add_sync(whole_warp, mine);
@@ -73,7 +84,7 @@ __device__ inline warp_share share_of_warp(bool mine) noexcept {
 template <u32 N>
 struct warp_room {
   u64 key[N];
-  u64 listed[detail::warp_size];
+  alignas(16) u64 listed[detail::warp_size];
   u32 slot[detail::warp_size];
 };
 
@@ -120,85 +131,90 @@ class warp_lanes {
   ///
   /// Two words order nearly all keys: score and youth, with the slot as the tie-break. The m-th smallest of the lanes' own
   /// smallest keys bounds the m smallest of all from above, and few keys lie below it: those are ranked side by side.
-  template <class Key, class Take>
-  WARMSET_HD u32 take_smallest(u32 n, u32 m, Key&& key, Take&& take) const {
+  template <class May, class Key, class Take>
+  WARMSET_HD u32 take_smallest(u32 n, u32 m, May&& may, Key&& key, Take&& take) const {
 #if defined(__CUDA_ARCH__)
     if (m == 0) {
       return 0;
     }
     __syncwarp();
     u32 const lane = detail::lane_in_warp();
-    if (n > n_keys_ || m > detail::warp_size) {
-      return warmset::detail::take_one_by_one(*this, n, m, key, take);
+    if (n > n_keys_ || n > detail::warp_size * detail::warp_size || m > detail::warp_size) {
+      return warmset::detail::take_one_by_one(*this, n, m, may, key, take);
     }
     u64 mine = u64_max;
     bool fits = true;
     bool hides_one = false;  // a key that reads as none: the largest of all, and one slot at most has it
-    constexpr u32 at_once = 4;
+    constexpr u32 at_once = 8;
     for (u32 base = lane; base < n; base += at_once * detail::warp_size) {
       order_key k[at_once];
+      bool is_one[at_once];
 #pragma unroll
       for (u32 c = 0; c < at_once; ++c) {
-        k[c] = key(min_of(base + c * detail::warp_size, n - 1));
+        u32 const i = base + c * detail::warp_size;
+        u32 const clamped = min_of(i, n - 1);
+        k[c] = key(clamped);
+        is_one[c] = (i < n) & may(clamped);
       }
 #pragma unroll
       for (u32 c = 0; c < at_once; ++c) {
         u32 const i = base + c * detail::warp_size;
-        bool const is_one = static_cast<u32>(k[c].low) != u32_max;
-        u64 const words = is_one ? k[c].high << 32 | k[c].low >> 32 : u64_max;
-        fits &= !is_one | (k[c].high <= u32_max);
-        hides_one |= is_one & (words == u64_max);
+        u64 const words = is_one[c] ? k[c].high << 32 | k[c].low >> 32 : u64_max;
+        fits &= !is_one[c] | (k[c].high <= u32_max);
+        hides_one |= is_one[c] & (words == u64_max);
+        mine = min_of(mine, words);
         if (i < n) {
           keys_[i] = words;
-          mine = min_of(mine, words);
         }
       }
     }
     listed_[lane] = mine;
     __syncwarp();
     if (__any_sync(detail::whole_warp, !fits)) {
-      return warmset::detail::take_one_by_one(*this, n, m, key, take);
+      return warmset::detail::take_one_by_one(*this, n, m, may, key, take);
     }
-    u32 rank = 0;
-#pragma unroll 4
-    for (u32 j = 0; j < detail::warp_size; ++j) {
-      rank += listed_[j] < mine ? 1 : 0;
+    if (m <= few) {
+      return take_few(n, m, mine, hides_one, may, key, take);
     }
     // lanes without a key share the last rank: with fewer than m keys among them nothing bounds but being one
-    unsigned const bounding = __ballot_sync(detail::whole_warp, rank == m - 1 && mine != u64_max);
+    unsigned const bounding = __ballot_sync(detail::whole_warp, rank_in_list(mine) == m - 1 && mine != u64_max);
     u64 const bound = bounding == 0 ? u64_max - 1 : listed_[__ffs(static_cast<int>(bounding)) - 1];
-    __syncwarp();
-    u32 found = 0;
-    for (u32 base = lane; base - lane < n; base += at_once * detail::warp_size) {
-      u64 words[at_once];
+    u32 own = 0;  // which of the lane's keys lie below: its c-th
+    for (u32 first = 0; first * detail::warp_size < n; first += at_once) {
 #pragma unroll
       for (u32 c = 0; c < at_once; ++c) {
-        u32 const i = base + c * detail::warp_size;
-        words[c] = i < n ? keys_[i] : u64_max;
-      }
-#pragma unroll
-      for (u32 c = 0; c < at_once; ++c) {
-        unsigned const who = __ballot_sync(detail::whole_warp, words[c] <= bound);
-        if (who != 0) {  // one round in two
-          u32 const at = found + static_cast<u32>(__popc(who & ((1u << lane) - 1)));
-          if (words[c] <= bound && at < detail::warp_size) {
-            listed_[at] = words[c];
-            slots_[at] = base + c * detail::warp_size;
-          }
-          found += static_cast<u32>(__popc(who));
-        }
+        u32 const i = (first + c) * detail::warp_size + lane;
+        own |= (i < n && keys_[i] <= bound ? 1u : 0u) << (first + c);
       }
     }
+    u32 const n_own = static_cast<u32>(__popc(own));
+    u32 until = n_own;  // of this lane and those before it
+#pragma unroll
+    for (u32 distance = 1; distance < detail::warp_size; distance *= 2) {
+      u32 const other = __shfl_up_sync(detail::whole_warp, until, distance);
+      until += lane >= distance ? other : 0;
+    }
+    u32 const found = __shfl_sync(detail::whole_warp, until, detail::warp_size - 1);
     if (found > detail::warp_size || (found < m && __any_sync(detail::whole_warp, hides_one))) {
-      return warmset::detail::take_one_by_one(*this, n, m, key, take);
+      return warmset::detail::take_one_by_one(*this, n, m, may, key, take);
     }
     __syncwarp();
-    u64 const words = lane < found ? listed_[lane] : u64_max;
-    u32 place = 0;
-#pragma unroll 4
-    for (u32 j = 0; j < found; ++j) {
-      u64 const other = listed_[j];
-      place += (other < words) | ((other == words) & (j < lane)) ? 1 : 0;
+    if (lane >= found) {
+      listed_[lane] = u64_max;
+    }
+    for (u32 at = until - n_own; own != 0; own &= own - 1, ++at) {
+      u32 const i = static_cast<u32>(__ffs(static_cast<int>(own)) - 1) * detail::warp_size + lane;
+      listed_[at] = keys_[i];
+      slots_[at] = i;
+    }
+    __syncwarp();
+    u64 const words = listed_[lane];
+    u32 place = rank_in_list(words);
+    // places are 0 … found - 1, unless two are equal in all but the slot: then one comes twice and a later one is left out
+    if (detail::sum_of_warp(lane < found ? place : 0) != found * (found - 1) / 2) {
+      for (u32 j = 0; j < found; ++j) {
+        place += (listed_[j] == words) & (slots_[j] < slots_[lane]) ? 1 : 0;
+      }
     }
     if (lane < found && place < m) {
       take(place, order_key{words >> 32, words << 32 | slots_[lane]});
@@ -224,14 +240,27 @@ class warp_lanes {
 #endif
   }
 
-  /// detail::apply_if_all: what a lane reads stays in its registers.
-  template <class Read, class Apply>
-  WARMSET_HD bool apply_if_all(u32 n, Read&& read, Apply&& apply) const {
+  /// detail::add_unread.
+  WARMSET_HD void add_unread(u32& word, u32 n) const noexcept {
 #if defined(__CUDA_ARCH__)
-    __syncwarp();
+    (void)atomicAdd(&word, n);
+#else
+    (void)word, (void)n, __builtin_trap();
+#endif
+  }
+
+  /// detail::apply_if_all: what a lane reads stays in its registers. Begins without a barrier, so that it asks together with
+  /// its caller; the operation before it has ended with one.
+  template <class May, class Read, class Apply>
+  WARMSET_HD bool apply_if_all(u32 n, May&& may, Read&& read, Apply&& apply) const {
+#if defined(__CUDA_ARCH__)
     u32 const lane = detail::lane_in_warp();
-    auto const mine = read(lane < n ? lane : n - 1);
-    bool const repeated = repeats(lane < n && mine.is_good, mine.key);
+    u32 const i = lane < n ? lane : n - 1;
+    if (__all_sync(detail::whole_warp, may(i)) == 0) {
+      return false;
+    }
+    auto const mine = read(i);
+    bool const repeated = repeats(lane < n, mine.key);  // while the rest is on its way
     bool const all = __all_sync(detail::whole_warp, mine.is_good && !repeated) != 0;
     if (all && lane < n) {
       apply(lane, mine);
@@ -239,7 +268,7 @@ class warp_lanes {
     __syncwarp();
     return all;
 #else
-    (void)n, (void)read, (void)apply, __builtin_trap();
+    (void)n, (void)may, (void)read, (void)apply, __builtin_trap();
     return false;
 #endif
   }
@@ -321,6 +350,57 @@ class warp_lanes {
 
  private:
 #if defined(__CUDA_ARCH__)
+  static constexpr u32 few = 4;
+
+  /// take_smallest of few, the keys and each lane's smallest being known: one after another, its lane looks for the next.
+  template <class May, class Key, class Take>
+  __device__ u32 take_few(u32 n, u32 m, u64 mine, bool hides_one, May& may, Key& key, Take& take) const {
+    u32 const lane = detail::lane_in_warp();
+    for (u32 j = 0; j < m; ++j) {
+      u32 const high = detail::min_of_warp(static_cast<u32>(mine >> 32));
+      bool const is_in = static_cast<u32>(mine >> 32) == high;
+      u32 const low = detail::min_of_warp(is_in ? static_cast<u32>(mine) : u32_max);
+      u64 const smallest = u64{high} << 32 | low;
+      if (smallest == u64_max) {
+        if (j < m && __any_sync(detail::whole_warp, hides_one)) {
+          return warmset::detail::take_one_by_one(*this, n, m, may, key, take);
+        }
+        return j;
+      }
+      u32 slot = u32_max;
+      u64 next = u64_max;
+      if (mine == smallest) {
+        for (u32 i = lane; i < n; i += detail::warp_size) {
+          u64 const words = keys_[i];
+          bool const is_it = words == smallest && slot == u32_max;
+          slot = is_it ? i : slot;
+          next = is_it ? next : min_of(next, words);
+        }
+      }
+      // several lanes may have one that is equal but for the slot
+      u32 const first = detail::min_of_warp(slot);
+      if (slot == first) {
+        keys_[slot] = u64_max;
+        mine = next;
+        take(j, order_key{smallest >> 32, smallest << 32 | slot});
+      }
+    }
+    __syncwarp();
+    return m;
+  }
+
+  /// How many entries of the list are smaller.
+  __device__ u32 rank_in_list(u64 mine) const {
+    auto const* const pairs = reinterpret_cast<ulonglong2 const*>(listed_);
+    u32 before = 0;
+#pragma unroll 8
+    for (u32 j = 0; j < detail::warp_size / 2; ++j) {
+      ulonglong2 const two = pairs[j];
+      before += (two.x < mine ? 1 : 0) + (two.y < mine ? 1 : 0);
+    }
+    return before;
+  }
+
   /// Whether another lane has this lane's key as well, for one of two equal ones at least; `counts`: whether it has one.
   __device__ bool repeats(bool counts, u32 key) const {
     u32 const lane = detail::lane_in_warp();

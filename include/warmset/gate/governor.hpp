@@ -140,7 +140,7 @@ struct governor_numbers {
   u32 window_steps =
       64;  ///< steps between two looks at what speculation costs; fewer where min_samples are judged sooner
   u32 bad_windows = 2;           ///< windows in a row that do not pay, after which it stops
-  u32 rest_windows = 8;         ///< windows at rest before a probe; doubled after each that fails
+  u32 rest_windows = 8;         ///< windows at rest before a probe; doubled after each that fails or does not last
   u32 most_rest_windows = 1024;  ///< at least rest_windows
   u32 probe_samples = 8;         ///< hints to judge in a probe
   u32 least_precision = q16_one / 8;  ///< below it hints do not pay, whatever the slack
@@ -324,6 +324,8 @@ class governor {
     switch (state_) {
     case governor_state::stopped:
       ++stops_;
+      [[fallthrough]];
+    case governor_state::starved:
       // what failed, or did not last as long as the rest before it, waits twice as long for the next chance
       rest_ = probes_ == 0 || open_windows_ > rest_
                   ? numbers_.rest_windows
@@ -335,7 +337,6 @@ class governor {
       open_windows_ = 0;
       break;
     case governor_state::open:
-    case governor_state::starved:
     case governor_state::sampling:
       break;
     }

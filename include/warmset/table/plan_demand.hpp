@@ -466,14 +466,14 @@ WARMSET_HD u32 drop_refused(Group const& g, table_reader<Policy> const& t, u32 s
   return w.position[0];
 }
 
-/// The m smallest of key(i), i < n: take(j, smallest) for each, j ascending with it. A key is the `eviction_key` of slot i, or
-/// `no_key` where that is none. Returns how many there are.
-template <lane_group Group, class Key, class Take>
-WARMSET_HD u32 take_smallest(Group const& g, u32 n, u32 m, Key&& key, Take&& take) {
-  if constexpr (requires { g.take_smallest(n, m, key, take); }) {
-    return g.take_smallest(n, m, key, take);
+/// The m smallest of key(i) for the i < n that may(i): take(j, smallest) for each, j ascending with it. A key is the
+/// `eviction_key` of slot i, asked for any i, so that lanes have several on the way. Returns how many there are.
+template <lane_group Group, class May, class Key, class Take>
+WARMSET_HD u32 take_smallest(Group const& g, u32 n, u32 m, May&& may, Key&& key, Take&& take) {
+  if constexpr (requires { g.take_smallest(n, m, may, key, take); }) {
+    return g.take_smallest(n, m, may, key, take);
   } else {
-    return take_one_by_one(g, n, m, key, take);
+    return take_one_by_one(g, n, m, may, key, take);
   }
 }
 
@@ -602,11 +602,8 @@ WARMSET_HD sources_found find_sources(Group const& g, table_reader<Policy> const
     u32 const before = found;
     found += take_smallest(
         g, h.capacity, wanted - found,
-        [&](u32 s) {  // without a branch, so that lanes have several on the way; a free slot reads expert 0
-          order_key const key = candidates.key(s);
-          u32 const may_leave = u32{candidates.evictable(s)} & u32{not_demanded(s)};
-          return may_leave != 0 ? key : order_key{u64_max, u64_max};
-        },
+        [&](u32 s) { return (u32{candidates.evictable(s)} & u32{not_demanded(s)}) != 0; },  // without a branch
+        [&](u32 s) { return candidates.key(s); },  // a free slot reads expert 0
         [&](u32 j, order_key key) { w.source[before + j] = slot_of(key); });
   }
   while (!takes_victims_at_once<Policy, Group> && (found < wanted || n_trims < excess)) {

@@ -16,14 +16,14 @@ struct quick_memory {
 
 namespace detail {
 
-/// For i < n, n at most 32: where `is_good` of every read(i) holds and no two have the same `key`, an expert, apply(i, what
-/// was read) for all of them. Returns whether that was so. By any lane, an i by one.
-template <lane_group Group, class Read, class Apply>
-WARMSET_HD bool apply_if_all(Group const& g, u32 n, Read&& read, Apply&& apply) {
-  if constexpr (requires { g.apply_if_all(n, read, apply); }) {
-    return g.apply_if_all(n, read, apply);
+/// For i < n, n at most 32: where may(i) of all holds, then `is_good` of every read(i), and no two have the same `key`, an
+/// expert, apply(i, what was read) for all of them. Returns whether that was so. By any lane, an i by one.
+template <lane_group Group, class May, class Read, class Apply>
+WARMSET_HD bool apply_if_all(Group const& g, u32 n, May&& may, Read&& read, Apply&& apply) {
+  if constexpr (requires { g.apply_if_all(n, may, read, apply); }) {
+    return g.apply_if_all(n, may, read, apply);
   } else {
-    bool const is_bad = g.any(n, [&](u32 i) {
+    bool const is_bad = g.any(n, [&](u32 i) { return !may(i); }) || g.any(n, [&](u32 i) {
       auto const mine = read(i);
       bool bad = !mine.is_good;
       for (u32 j = 0; !bad && j < i; ++j) {
@@ -97,6 +97,7 @@ enum class quick { hits, hits_and_misses };
 /// @tparam Which    steps that hit alone cost less where nothing else is looked for
 /// @param is_held   whether the caller may carry out anything; asked late, so that it is read together with the rest
 /// @param found     found(i, slot) for the i-th id, by any lane
+/// @param counts    counts() by one lane, at the end: the outcome record that the step is added to
 /// @param keys      keys() by all lanes, for a contextual score once it is certain that the step is a quick one: its keys of
 ///                  the row's experts, before anything is touched
 /// @param misses    misses() by all lanes, in front of the search for victims: the table as it is to be searched, which the
@@ -104,9 +105,10 @@ enum class quick { hits, hits_and_misses };
 /// @param reserved  as for carry_out, with `by_any_lane`
 /// Complexity: O(ids), and where something is missing O(slots) and O(ids^2) comparisons. Does not synchronise, allocates
 /// nothing.
-template <class Policy, quick Which, lane_group Group, class Id, class Found, class Keys, class Misses, class Reserved>
+template <class Policy, quick Which, lane_group Group, class Id, class Counts, class Found, class Keys, class Misses,
+          class Reserved>
 WARMSET_HD quick_result quick_step(Group const& g, table_writer<Policy> const& t, step_input in, Id const* ids, u32 n_ids,
-                                   outcome& out, bool is_held, quick_memory& m, Found&& found, Keys&& keys,
+                                   Counts&& counts, bool is_held, quick_memory& m, Found&& found, Keys&& keys,
                                    Misses&& misses, Reserved&& reserved) {
   static_assert(sizeof(Id) <= sizeof(u32), "routed ids have at most 32 bits");
   if (n_ids == 0 || n_ids > quick_memory::most) {
@@ -121,9 +123,6 @@ WARMSET_HD quick_result quick_step(Group const& g, table_writer<Policy> const& t
   u32 const last_model_tick = h.model_tick;
   u64 const version = h.version;
   clocks const before = t.now(in.row, in.model_tick);
-  auto const hits = out[access_kind::hit];
-  auto const demanded = out.demanded;
-  auto const steps = out.steps;
   u32 const n_spares = h.unused;
   // then every expert that has a slot is resident, and without spares has been demanded
   bool const is_plain = (h.reserved | (uses_spares ? 0 : n_spares) | h.pinned | h.draining) == 0 && is_held;
@@ -153,13 +152,12 @@ WARMSET_HD quick_result quick_step(Group const& g, table_writer<Policy> const& t
   };
   constexpr bool is_keyed = contextual_score<typename Policy::score>;
   bool const carried_out = detail::apply_if_all(
-      g, n_ids,
+      g, n_ids, [&](u32 i) { return (static_cast<u32>(ids[i]) < n_experts) & is_plain & (n_ids <= usable); },
       [&](u32 i) {
         u32 const id = static_cast<u32>(ids[i]);
-        bool const is_one = id < n_experts;
-        u32 const index = t.index_of(in.row, is_one ? id : 0);
+        u32 const index = t.index_of(in.row, id);
         read r{false, id, index, t.expert(index), t.score_of(index)};
-        r.is_good = is_one & is_plain & (n_ids <= usable) & (((r.record.where & expert_word::slot_mask) != 0) | is_full);
+        r.is_good = ((r.record.where & expert_word::slot_mask) != 0) | is_full;
         return r;
       },
       [&](u32 i, read const& r) {
@@ -212,9 +210,9 @@ WARMSET_HD quick_result quick_step(Group const& g, table_writer<Policy> const& t
             if constexpr (uses_spares) {
               may_leave = (n_spares == 0 || candidates.evictable(s)) && may_leave;
             }
-            order_key const key = candidates.key(s);
-            return may_leave ? key : order_key{u64_max, u64_max};
+            return may_leave;
           },
+          [&](u32 s) { return candidates.key(s); },
           [&](u32 j, order_key key) { m.victim[n_before + j] = slot_of(key); });
       if constexpr (uses_spares) {
         if (n_found < n_loads) {
@@ -251,26 +249,27 @@ WARMSET_HD quick_result quick_step(Group const& g, table_writer<Policy> const& t
         t.parts().selector.on_touch(t, where - 1);
       }
     }
+    outcome& out = counts();
     if (n_loads != 0) {
       h.in_flight = n_loads;
       h.reserved = n_loads;
       h.resident -= n_loads;
-      out[access_kind::load] += n_loads;
-      out.evicted[static_cast<u32>(intent::demand)] += n_loads;
-      out.issued[static_cast<u32>(intent::demand)] += n_loads;
+      detail::add_unread(g, out[access_kind::load], n_loads);
+      detail::add_unread(g, out.evicted[static_cast<u32>(intent::demand)], n_loads);
+      detail::add_unread(g, out.issued[static_cast<u32>(intent::demand)], n_loads);
     }
     if constexpr (uses_spares) {
       if (n_spares != 0) {
         h.unused = n_spares - n_first_uses - n_unused_evicted;
-        out[access_kind::first_use] += n_first_uses;
-        out.evicted_unused += n_unused_evicted;
+        detail::add_unread(g, out[access_kind::first_use], n_first_uses);
+        detail::add_unread(g, out.evicted_unused, n_unused_evicted);
       }
     }
     detail::advance<Policy>(t, in.row, before, n_ids);
     h.version = version + 1;
-    out[access_kind::hit] = hits + (n_ids - n_loads - n_first_uses);
-    out.demanded = demanded + n_ids;
-    out.steps = steps + 1;
+    detail::add_unread(g, out[access_kind::hit], n_ids - n_loads - n_first_uses);
+    detail::add_unread(g, out.demanded, n_ids);
+    detail::add_unread(g, out.steps, 1u);
   });
   detail::rebase_if_due<Policy>(g, t, before, last_model_tick, n_ids);
   return {true, n_loads};

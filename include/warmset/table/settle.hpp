@@ -161,9 +161,9 @@ WARMSET_HD void settle(Group const& g, table_writer<Policy> const& t, u32 const*
   g.leader([&] {
     h.reserved -= plain;
     h.resident += plain;
-    out.arrived[static_cast<u32>(intent::demand)] += plain - hinted;
+    detail::add_unread(g, out.arrived[static_cast<u32>(intent::demand)], plain - hinted);
     if constexpr (speculates<Policy>) {
-      out.arrived[static_cast<u32>(intent::speculative)] += hinted;
+      detail::add_unread(g, out.arrived[static_cast<u32>(intent::speculative)], hinted);
     }
     if (plain == n) [[likely]] {
       h.in_flight = 0;
