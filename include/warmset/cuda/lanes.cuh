@@ -144,7 +144,7 @@ class warp_lanes {
     }
     u64 mine = u64_max;
     bool fits = true;
-    bool hides_one = false;  // a key that reads as none: the largest of all, and one slot at most has it
+    bool hides_one = false;  // a key that reads as none: one of the largest of all
     constexpr u32 at_once = 8;
     for (u32 base = lane; base < n; base += at_once * detail::warp_size) {
       order_key k[at_once];
@@ -170,11 +170,11 @@ class warp_lanes {
     }
     listed_[lane] = mine;
     __syncwarp();
-    if (__any_sync(detail::whole_warp, !fits)) {
+    if (__any_sync(detail::whole_warp, !fits | (hides_one & (m <= few)))) {
       return warmset::detail::take_one_by_one(*this, n, m, may, key, take);
     }
     if (m <= few) {
-      return take_few(n, m, mine, hides_one, may, key, take);
+      return take_few(n, m, mine, take);
     }
     // lanes without a key share the last rank: with fewer than m keys among them nothing bounds but being one
     unsigned const bounding = __ballot_sync(detail::whole_warp, rank_in_list(mine) == m - 1 && mine != u64_max);
@@ -352,9 +352,10 @@ class warp_lanes {
 #if defined(__CUDA_ARCH__)
   static constexpr u32 few = 4;
 
-  /// take_smallest of few, the keys and each lane's smallest being known: one after another, its lane looks for the next.
-  template <class May, class Key, class Take>
-  __device__ u32 take_few(u32 n, u32 m, u64 mine, bool hides_one, May& may, Key& key, Take& take) const {
+  /// take_smallest of few, the keys and each lane's smallest being known, and none that reads as none: one after another, its lane
+  /// looks for the next.
+  template <class Take>
+  __device__ u32 take_few(u32 n, u32 m, u64 mine, Take& take) const {
     u32 const lane = detail::lane_in_warp();
     for (u32 j = 0; j < m; ++j) {
       u32 const high = detail::min_of_warp(static_cast<u32>(mine >> 32));
@@ -362,9 +363,7 @@ class warp_lanes {
       u32 const low = detail::min_of_warp(is_in ? static_cast<u32>(mine) : u32_max);
       u64 const smallest = u64{high} << 32 | low;
       if (smallest == u64_max) {
-        if (j < m && __any_sync(detail::whole_warp, hides_one)) {
-          return warmset::detail::take_one_by_one(*this, n, m, may, key, take);
-        }
+        __syncwarp();
         return j;
       }
       u32 slot = u32_max;
