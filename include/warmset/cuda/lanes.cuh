@@ -170,11 +170,11 @@ class warp_lanes {
     }
     listed_[lane] = mine;
     __syncwarp();
-    if (__any_sync(detail::whole_warp, !fits | (hides_one & (m <= few)))) {
+    if (__any_sync(detail::whole_warp, !fits)) {
       return warmset::detail::take_one_by_one(*this, n, m, may, key, take);
     }
     if (m <= few) {
-      return take_few(n, m, mine, take);
+      return take_few(n, m, mine, hides_one, may, key, take);
     }
     // lanes without a key share the last rank: with fewer than m keys among them nothing bounds but being one
     unsigned const bounding = __ballot_sync(detail::whole_warp, rank_in_list(mine) == m - 1 && mine != u64_max);
@@ -352,10 +352,9 @@ class warp_lanes {
 #if defined(__CUDA_ARCH__)
   static constexpr u32 few = 4;
 
-  /// take_smallest of few, the keys and each lane's smallest being known, and none that reads as none: one after another, its lane
-  /// looks for the next.
-  template <class Take>
-  __device__ u32 take_few(u32 n, u32 m, u64 mine, Take& take) const {
+  /// take_smallest of few, the keys and each lane's smallest being known: one after another, its lane looks for the next.
+  template <class May, class Key, class Take>
+  __device__ u32 take_few(u32 n, u32 m, u64 mine, bool hides_one, May& may, Key& key, Take& take) const {
     u32 const lane = detail::lane_in_warp();
     for (u32 j = 0; j < m; ++j) {
       u32 const high = detail::min_of_warp(static_cast<u32>(mine >> 32));
@@ -364,7 +363,7 @@ class warp_lanes {
       u64 const smallest = u64{high} << 32 | low;
       if (smallest == u64_max) {
         __syncwarp();
-        return j;
+        return j + (__any_sync(detail::whole_warp, hides_one) ? take_hidden(n, m, j, may, key, take) : 0);
       }
       u32 slot = u32_max;
       u64 next = u64_max;
@@ -386,6 +385,18 @@ class warp_lanes {
     }
     __syncwarp();
     return m;
+  }
+
+  /// The last of take_smallest, where the n_taken that do not read as none are taken. Returns how many more.
+  template <class May, class Key, class Take>
+  __device__ u32 take_hidden(u32 n, u32 m, u32 n_taken, May& may, Key& key, Take& take) const {
+    return warmset::detail::take_one_by_one(
+        *this, n, m - n_taken,
+        [&](u32 i) {
+          order_key const k = key(i);
+          return may(i) && (k.high << 32 | k.low >> 32) == u64_max;
+        },
+        key, [&](u32 j, order_key k) { take(n_taken + j, k); });
   }
 
   /// How many entries of the list are smaller.
