@@ -345,6 +345,7 @@ class device_mode final : public look_ahead_mode {
       pace().bytes().issued(now.hint_bytes - last_.hint_bytes);
       judged_.assign(orders_.data(), orders_.data() + d_.m.n_layers());
       judged_ahead_ = ahead;
+      judged_in_trial_ = pace().is_in_trial();
     }
     last_ = now;
     ++since_restart_;
@@ -389,7 +390,7 @@ class device_mode final : public look_ahead_mode {
     }
     gate::verdict const planned = ledger_.plan(l, l, step, experts_, how_, slots_, loads);
     u32 const wasted = displaced.wasted + planned.wasted;
-    pace().judge(planned.used, wasted, planned.regretted);
+    pace().judge(planned.used, wasted, planned.regretted, judged_in_trial_);
   }
 
   decoder& d_;
@@ -406,6 +407,7 @@ class device_mode final : public look_ahead_mode {
   cuda::mapped_memory<told_orders> orders_;       // by layer
   std::vector<told_orders> judged_;               // of the last step; none once they are judged
   bool judged_ahead_ = false;                     // whether that step looked ahead
+  bool judged_in_trial_ = false;                  // and was one of a trial
   cuda::mapped_memory<cuda::launch_state> now_;   // what the graphs were told last
   std::map<std::pair<u32, bool>, graph> graphs_;  // by width and whether it looks ahead
   std::map<u32, gate::pacing> paces_;  // by width

@@ -110,6 +110,11 @@ class naive_governor {
   }
   void close(governor_state to) {
     go(to);
+    bool const counts = to == governor_state::stopped || !has_starved_;
+    has_starved_ = has_starved_ || to == governor_state::starved;
+    if (!counts) {
+      return;
+    }
     rest_ = probes_ == 0 || open_windows_ > rest_ ? n_.rest_windows
                                                   : std::min(rest_, n_.most_rest_windows / 2) * 2;
   }
@@ -128,6 +133,7 @@ class naive_governor {
       if (++rested_ >= rest_) {
         go(governor_state::probing);
         ++probes_;
+        has_starved_ = false;
         used_ = regretted_ = judged_ = 0;
         open_windows_ = 0;
       }
@@ -142,6 +148,7 @@ class naive_governor {
   wide slack_ = 0, issued_ = 0;
   u32 steps_ = 0, paid_ = 0, bad_ = 0, rested_ = 0, open_windows_ = 0, probes_ = 0;
   u32 rest_;
+  bool has_starved_ = false;
 };
 
 }  // namespace
@@ -328,6 +335,32 @@ TEST_CASE("slack that never pays for an expert is probed more and more seldom") 
     CHECK(begun[i] - begun[i - 1] > 3 * (begun[i - 1] - begun[i - 2]) / 2);
   }
   CHECK(g.stops() == 0);
+}
+
+TEST_CASE("slack that comes and goes makes no rest longer") {
+  governor_numbers n;
+  governor g(n);
+  auto const play = [&](u64 slack) {
+    if (g.ask(phase::decode, slack, 100).bytes != 0) {
+      g.judge(9, 1, 0);
+    }
+  };
+  while (g.probes() < 2 || g.state() != governor_state::starved) {
+    play(10);
+  }
+  u32 const rest = 4 * n.rest_windows * n.window_steps;  // doubled by both probes
+  for (u32 i = 0; i < 8; ++i) {
+    for (u32 step = 0; step < 240; ++step) {
+      play(step < 40 ? 1'000 : 10);
+    }
+    CHECK(g.probes() == 2);
+  }
+  u32 steps = 0;
+  for (; g.probes() == 2 && steps < 100'000; ++steps) {
+    play(10);
+  }
+  CHECK(steps <= rest + n.window_steps);
+  CHECK(steps > rest / 2);
 }
 
 TEST_CASE("it probes after a rest, twice as long after each that fails, and restarts when hints "

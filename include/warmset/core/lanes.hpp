@@ -53,8 +53,8 @@ concept lane_group = requires(Group const& group, u32 n) {
 
 namespace detail {
 
-/// Adds n to a word that the group alone changes and does not read before its work ends. On a device nobody waits for the
-/// word. By one lane.
+/// Adds n to a word that the group alone changes, and that no other lane reads before its work ends. On a device nobody waits for
+/// the word. By one lane.
 template <class Group>
 WARMSET_HD void add_unread(Group const& g, u32& word, u32 n) {
   if constexpr (requires { g.add_unread(word, n); }) {

@@ -134,7 +134,7 @@ class warp_lanes {
   template <class May, class Key, class Take>
   WARMSET_HD u32 take_smallest(u32 n, u32 m, May&& may, Key&& key, Take&& take) const {
 #if defined(__CUDA_ARCH__)
-    if (m == 0) {
+    if (m == 0 || n == 0) {
       return 0;
     }
     __syncwarp();
@@ -222,7 +222,7 @@ class warp_lanes {
     __syncwarp();
     return min_of(found, m);
 #else
-    (void)n, (void)m, (void)key, (void)take, __builtin_trap();
+    (void)n, (void)m, (void)may, (void)key, (void)take, __builtin_trap();
     return 0;
 #endif
   }

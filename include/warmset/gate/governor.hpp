@@ -324,15 +324,17 @@ class governor {
     switch (state_) {
     case governor_state::stopped:
       ++stops_;
-      [[fallthrough]];
+      set_rest();
+      break;
     case governor_state::starved:
-      // what failed, or did not last as long as the rest before it, waits twice as long for the next chance
-      rest_ = probes_ == 0 || open_windows_ > rest_
-                  ? numbers_.rest_windows
-                  : min_of(rest_, numbers_.most_rest_windows / 2) * 2;
+      if (is_untested_) {  // slack that comes and goes afterwards is no fault of the probe's
+        set_rest();
+      }
+      is_untested_ = false;
       break;
     case governor_state::probing:
       ++probes_;
+      is_untested_ = true;
       used_ = regretted_ = judged_ = 0;  // what was believed is in doubt
       open_windows_ = 0;
       break;
@@ -340,6 +342,12 @@ class governor {
     case governor_state::sampling:
       break;
     }
+  }
+
+  /// What failed, or did not last as long as the rest before it, waits twice as long for the next chance.
+  constexpr void set_rest() noexcept {
+    rest_ = probes_ == 0 || open_windows_ > rest_ ? numbers_.rest_windows
+                                                  : min_of(rest_, numbers_.most_rest_windows / 2) * 2;
   }
 
   governor_numbers numbers_;
@@ -355,6 +363,7 @@ class governor {
   u32 rest_ = 1;
   u32 stops_ = 0;
   u32 probes_ = 0;
+  bool is_untested_ = true;  // it has not starved since the last probe
 };
 
 }  // namespace gate

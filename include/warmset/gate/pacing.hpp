@@ -52,6 +52,9 @@ class pacing {
   /// Whether a step about which was asked last, and which does not look ahead though it is wanted, would be slower with.
   constexpr bool is_lost() const noexcept { return is_raced_ && !is_in_trial_; }
 
+  /// Whether the step about which was asked last is one of a trial.
+  constexpr bool is_in_trial() const noexcept { return is_in_trial_; }
+
   /// How long the step took about which was asked last.
   constexpr void took(u64 ns) noexcept {
     race_.took(ns);
@@ -64,8 +67,10 @@ class pacing {
 
   /// What has become of hints; see governor::judge. In a trial half of the steps have no hints, and miss what these have
   /// evicted: no regret of theirs.
-  constexpr void judge(u32 used, u32 wasted, u32 regretted) noexcept {
-    regretted = is_in_trial_ ? 0 : regretted;
+  constexpr void judge(u32 used, u32 wasted, u32 regretted) noexcept { judge(used, wasted, regretted, is_in_trial_); }
+  /// The same, later: of a step for which `is_in_trial` said so.
+  constexpr void judge(u32 used, u32 wasted, u32 regretted, bool in_trial) noexcept {
+    regretted = in_trial ? 0 : regretted;
     if ((used | wasted | regretted) != 0) {
       governor_.judge(used, wasted, regretted);
     }
