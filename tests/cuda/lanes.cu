@@ -47,7 +47,6 @@ taken take_smallest(std::vector<order_key> const& keys, std::vector<u32> const& 
   s = s ? d_counts.read(counts, 2) : s;
   r.n = counts[0];
   r.calls = counts[1];
-  r.keys.resize(m);
   std::vector<order_key> all(m + 1);
   s = s ? d_out.read(all.data(), all.size()) : s;
   r.keys.assign(all.begin(), all.begin() + (r.n < m ? r.n : m));

@@ -24,28 +24,6 @@ __device__ inline u32 lane_in_warp() noexcept {
   return threadIdx.x % warp_size;
 }
 
-__device__ inline order_key smallest_of_warp(order_key key) noexcept {
-#if __CUDA_ARCH__ >= 800
-  // word after word, among the lanes that are still in
-  u32 const words[4] = {static_cast<u32>(key.high >> 32), static_cast<u32>(key.high), static_cast<u32>(key.low >> 32),
-                        static_cast<u32>(key.low)};
-  u32 smallest[4];
-  bool is_in = true;
-#pragma unroll
-  for (u32 i = 0; i < 4; ++i) {
-    smallest[i] = __reduce_min_sync(whole_warp, is_in ? words[i] : u32_max);
-    is_in = is_in && words[i] == smallest[i];
-  }
-  return {u64{smallest[0]} << 32 | smallest[1], u64{smallest[2]} << 32 | smallest[3]};
-#else
-  for (u32 distance = warp_size / 2; distance != 0; distance /= 2) {
-    lower(key, order_key{__shfl_xor_sync(whole_warp, key.high, static_cast<int>(distance)),
-                         __shfl_xor_sync(whole_warp, key.low, static_cast<int>(distance))});
-  }
-  return key;
-#endif
-}
-
 __device__ inline u32 min_of_warp(u32 mine) noexcept {
 #if __CUDA_ARCH__ >= 800
   return __reduce_min_sync(whole_warp, mine);
@@ -56,6 +34,23 @@ __device__ inline u32 min_of_warp(u32 mine) noexcept {
   return mine;
 #endif
 }
+
+/// Word after word, among the lanes that are still in.
+__device__ inline order_key smallest_of_warp(order_key key) noexcept {
+  u32 const words[4] = {static_cast<u32>(key.high >> 32), static_cast<u32>(key.high), static_cast<u32>(key.low >> 32),
+                        static_cast<u32>(key.low)};
+  u32 smallest[4];
+  bool is_in = true;
+#pragma unroll
+  for (u32 i = 0; i < 4; ++i) {
+    smallest[i] = min_of_warp(is_in ? words[i] : u32_max);
+    is_in = is_in && words[i] == smallest[i];
+  }
+  return {u64{smallest[0]} << 32 | smallest[1], u64{smallest[2]} << 32 | smallest[3]};
+}
+
+/// The two words by which nearly all keys are in order: score and youth, where the score has no more than 32 bits.
+__device__ inline u64 score_and_youth(order_key key) noexcept { return key.high << 32 | key.low >> 32; }
 
 __device__ inline u32 sum_of_warp(u32 mine) noexcept {
 #if __CUDA_ARCH__ >= 800
@@ -159,7 +154,7 @@ class warp_lanes {
 #pragma unroll
       for (u32 c = 0; c < at_once; ++c) {
         u32 const i = base + c * detail::warp_size;
-        u64 const words = is_one[c] ? k[c].high << 32 | k[c].low >> 32 : u64_max;
+        u64 const words = is_one[c] ? detail::score_and_youth(k[c]) : u64_max;
         fits &= !is_one[c] | (k[c].high <= u32_max);
         hides_one |= is_one[c] & (words == u64_max);
         mine = min_of(mine, words);
@@ -393,8 +388,8 @@ class warp_lanes {
     return warmset::detail::take_one_by_one(
         *this, n, m - n_taken,
         [&](u32 i) {
-          order_key const k = key(i);
-          return may(i) && (k.high << 32 | k.low >> 32) == u64_max;
+          u64 const words = detail::score_and_youth(key(i));
+          return may(i) && words == u64_max;
         },
         key, [&](u32 j, order_key k) { take(n_taken + j, k); });
   }
